@@ -1,0 +1,167 @@
+/* model_open.c: from a model's name to a runner, with messages that name the option at fault. */
+#include "model_open.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+bool cli_model_open(cli_model *m, cli *c, const char *name, int *code)
+{
+    *m = (cli_model){.c = c};
+    if (!cli_model_path(c, m->path, name, code))
+        return false;
+    brim_status status = brim_model_file_open(&m->file, c->ctx, m->path);
+    if (status == BRIM_OK)
+        status = brim_tokenizer_create(&m->tokenizer, c->ctx, m->file);
+    if (status != BRIM_OK)
+        *code = cli_fail(c, status);
+    return status == BRIM_OK;
+}
+
+static void show_loading(uint64_t done, uint64_t total, void *user)
+{
+    brim_progress *bar = user;
+    if (!bar->what)
+        brim_progress_start(bar, "loading", total, "B");
+    brim_progress_update(bar, done);
+}
+
+bool cli_model_load(cli_model *m, const cli_execution *x, int *code)
+{
+    brim_progress bar = {0};
+    brim_llm_desc desc = brim_llm_desc_default();
+    desc.threads = (uint32_t)x->threads;
+    desc.progress = show_loading;
+    desc.user = &bar;
+    brim_status status = brim_llm_create(&m->llm, m->c->ctx, m->file, &desc);
+    brim_progress_finish(&bar);
+    if (status == BRIM_OK) {
+        brim_model_file_close(m->file);
+        m->file = NULL;
+        return true;
+    }
+    *code = cli_fail(m->c, status);
+    return false;
+}
+
+bool cli_model_runner(cli_model *m, const cli_execution *x, uint32_t context, int *code)
+{
+    if (x->isa > (int)brim_isa_best()) {
+        *code = cli_error(m->c, BRIM_USAGE, "run.isa", "--isa %s: the best that this CPU has is %s",
+                          brim_isa_name((brim_isa)x->isa), brim_isa_name(brim_isa_best()));
+        return false;
+    }
+    brim_runner_desc desc = brim_runner_desc_default();
+    desc.lanes = (uint32_t)x->threads;
+    desc.context = context;
+    if (x->prefill_rows)
+        desc.prefill_rows = (uint32_t)x->prefill_rows;
+    desc.numerics = (brim_numerics)x->numerics;
+    desc.executor.kind = x->executor ? BRIM_EXECUTOR_REFERENCE : BRIM_EXECUTOR_CPU;
+    if (x->isa >= 0)
+        desc.executor.isa = (brim_isa)x->isa;
+    else if (x->executor)
+        desc.executor.isa = BRIM_ISA_SCALAR;
+    desc.executor.pin = x->pin;
+    desc.executor.seed = (uint64_t)x->seed_order;
+    desc.executor.redo_per_mille = (uint32_t)x->redo_per_mille;
+    desc.executor.trace_events = x->trace_events;
+    m->numerics = desc.numerics;
+    brim_status status = brim_runner_create(&m->runner, m->c->ctx, m->llm, &desc);
+    if (status != BRIM_OK)
+        *code = cli_fail(m->c, status);
+    return status == BRIM_OK;
+}
+
+/* ---- Ctrl-C ---- */
+
+static brim_runner *_Atomic interrupted_runner;
+static struct sigaction counting; /* what cli_catch_interrupt() set up */
+
+static void on_interrupt(int signal_number)
+{
+    counting.sa_handler(signal_number); /* leaves at the second one */
+    brim_runner *runner = interrupted_runner;
+    if (runner)
+        brim_runner_cancel(runner);
+}
+
+void cli_model_catch_interrupt(const cli_model *m)
+{
+    interrupted_runner = m->runner;
+    cli_catch_interrupt();
+    sigaction(SIGINT, NULL, &counting);
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+void cli_model_runner_done(cli_model *m)
+{
+    interrupted_runner = NULL;
+    if (m->runner)
+        brim_runner_destroy(m->runner);
+    m->runner = NULL;
+}
+
+void cli_model_done(cli_model *m)
+{
+    cli_model_runner_done(m);
+    if (m->llm)
+        brim_llm_destroy(m->llm);
+    if (m->tokenizer)
+        brim_tokenizer_destroy(m->tokenizer);
+    if (m->file)
+        brim_model_file_close(m->file);
+    m->llm = NULL;
+    m->tokenizer = NULL;
+    m->file = NULL;
+}
+
+/* ---- what is said of it ---- */
+
+const char *cli_model_name(const cli_model *m)
+{
+    const brim_model_config *config = brim_llm_config(m->llm);
+    const char *slash = strrchr(m->path, '/');
+    return config->name[0] ? config->name : slash ? slash + 1 : m->path;
+}
+
+double cli_model_kv_read(const cli_model *m, uint64_t position)
+{
+    const brim_model_config *config = brim_llm_config(m->llm);
+    uint64_t seen = position + 1;
+    if (config->sliding_window && seen > config->sliding_window)
+        seen = config->sliding_window;
+    unsigned element = m->numerics == BRIM_NUMERICS_EXACT ? 4 : 2;
+    return (double)seen * (double)config->kv_elements_per_position * element;
+}
+
+bool cli_probe_bandwidth(cli *c, double *out_gb_s, double *out_age_s)
+{
+    brim_hw_probe probe;
+    if (brim_hw_probe_load(&probe, c->ctx) != BRIM_OK || probe.thread_count == 0)
+        return false;
+    *out_gb_s = 0;
+    for (uint32_t i = 0; i < probe.thread_count; i++)
+        if (probe.read_gb_s[i] > *out_gb_s)
+            *out_gb_s = probe.read_gb_s[i];
+    double age = difftime(time(NULL), (time_t)probe.probed_at);
+    *out_age_s = age > 0 ? age : 0;
+    return *out_gb_s > 0;
+}
+
+void cli_age_text(char out[32], double seconds)
+{
+    static const struct {
+        double below, unit;
+        const char *name;
+    } steps[] = {{120, 1, "seconds"}, {7200, 60, "minutes"}, {172800, 3600, "hours"}};
+    for (size_t i = 0; i < CLI_COUNT(steps); i++) {
+        if (seconds < steps[i].below) {
+            snprintf(out, 32, "%.0f %s ago", seconds / steps[i].unit, steps[i].name);
+            return;
+        }
+    }
+    snprintf(out, 32, "%.0f days ago", seconds / 86400);
+}
