@@ -19,7 +19,8 @@
 
 #include "cli.h"
 
-enum { HISTORY_LINES = 1000 };
+/* A key that nobody types (Ctrl-]), bound to drawing the line again. */
+enum { HISTORY_LINES = 1000, REDRAW_KEY = 0x1D };
 
 struct line_edit {
     EditLine *editor;
@@ -50,23 +51,19 @@ static char *show_prompt(EditLine *editor)
     return (char *)(uintptr_t)edit->prompt;
 }
 
-/* A signal arrived while a character was awaited. True: the wait goes on. */
+/* A signal arrived while a character was awaited. True: the line must be drawn again. */
 static bool after_signal(line_edit *edit)
 {
-    if (cli_interrupts() > 0) {
-        edit->interrupted = true;
-        return false;
-    }
-    if (window_changed) {
-        window_changed = 0;
+    bool redraw = window_changed || continued;
+    if (window_changed)
         el_resize(edit->editor);
-    }
     if (continued) { /* after Ctrl-Z the terminal is as the shell left it */
-        continued = 0;
+        el_set(edit->editor, EL_PREP_TERM, 0); /* else it believes that nothing changed */
         el_set(edit->editor, EL_PREP_TERM, 1);
-        el_set(edit->editor, EL_REFRESH);
     }
-    return true;
+    window_changed = continued = 0;
+    edit->interrupted = cli_interrupts() > 0;
+    return redraw;
 }
 
 static int read_character(EditLine *editor, wchar_t *out)
@@ -77,8 +74,15 @@ static int read_character(EditLine *editor, wchar_t *out)
     for (;;) {
         char byte;
         ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && after_signal(edit))
-            continue;
+        if (n < 0 && errno == EINTR) {
+            bool redraw = after_signal(edit);
+            if (edit->interrupted)
+                return -1;
+            if (!redraw)
+                continue;
+            *out = REDRAW_KEY;
+            return 1;
+        }
         if (n <= 0)
             return (int)n;
         size_t used = mbrtowc(out, &byte, 1, &state);
@@ -134,10 +138,15 @@ void line_edit_remember(line_edit *edit, const char *line)
 static void bind_keys(EditLine *editor)
 {
     static const char *const keys[][2] = {
-        {"\033[3~", "ed-delete-next-char"}, {"\033[H", "ed-move-to-beg"},
-        {"\033[F", "ed-move-to-end"},       {"\033[1~", "ed-move-to-beg"},
-        {"\033[4~", "ed-move-to-end"},      {"\033[1;5C", "em-next-word"},
-        {"\033[1;5D", "ed-prev-word"},      {"^R", "em-inc-search-prev"},
+        {"\033[3~", "ed-delete-next-char"},
+        {"\033[H", "ed-move-to-beg"},
+        {"\033[F", "ed-move-to-end"},
+        {"\033[1~", "ed-move-to-beg"},
+        {"\033[4~", "ed-move-to-end"},
+        {"\033[1;5C", "em-next-word"},
+        {"\033[1;5D", "ed-prev-word"},
+        {"^R", "em-inc-search-prev"},
+        {"^]", "ed-redisplay"},
     };
     for (size_t i = 0; i < CLI_COUNT(keys); i++)
         el_set(editor, EL_BIND, keys[i][0], keys[i][1], NULL);

@@ -265,13 +265,23 @@ static ALWAYS_INLINE bool is_float(brim_dtype type)
 
 /* ---- one cell, for halves first_half .. + halves and `rows` activation rows ---- */
 
+/* Asks for what decode will read a little later, also past the end: a hint never faults. */
+static ALWAYS_INLINE void fetch_ahead(const uint8_t *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)from + i, _MM_HINT_T0);
+}
+
 /* acc[half * rows + m]; the activation rows are x_step bytes apart, their pairs TILE_BLOCKS_MAX. */
 static ALWAYS_INLINE void add_cell_q16(__m256 *acc, int first_half, int halves, int rows,
                                        const uint8_t *cell, const uint8_t *x, size_t x_row_bytes,
                                        const pairs *panel, brim_dtype type)
 {
     const brim__cell_layout at = layouts[type];
-    for (int sub = 0; sub < at.sub_count; sub++, x += sizeof(brim__q16), panel++)
+    const size_t sub_share = at.sub_bytes + (at.subs + at.sub_count - 1u) / at.sub_count;
+    for (int sub = 0; sub < at.sub_count; sub++, x += sizeof(brim__q16), panel++) {
+        if (rows == 1)
+            fetch_ahead(cell + FETCH_AHEAD + (size_t)sub * sub_share, sub_share);
         UNROLL
         for (int h = 0; h < halves; h++) {
             __m256i w[8];
@@ -284,6 +294,7 @@ static ALWAYS_INLINE void add_cell_q16(__m256 *acc, int first_half, int halves, 
                 acc[h * rows + m] = add_block(acc[h * rows + m], w, &s, b, type);
             }
         }
+    }
 }
 
 static ALWAYS_INLINE void add_cell_f32(__m256 *acc, int first_half, int halves, int rows,
@@ -353,9 +364,6 @@ static ALWAYS_INLINE void run_tile(__m256 *sums, const product *p, const uint8_t
                 acc[i] = sums[i];
             for (uint32_t c = 0; c < cells; c++) {
                 const uint8_t *from = cell + c * cell_bytes;
-                if (rows == 1)
-                    for (size_t i = 0; i < cell_bytes; i += 64)
-                        _mm_prefetch((const char *)from + FETCH_AHEAD + i, _MM_HINT_T0);
                 if (act == BRIM__ACT_Q16)
                     add_cell_q16(acc, first, halves, rows, from, x + c * x_step, p->x_row_bytes,
                                  panel + c * at.sub_count, type);

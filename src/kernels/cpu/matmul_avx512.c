@@ -16,27 +16,12 @@
 /* Before loops whose count the compiler knows and whose arrays must live in registers. */
 #define UNROLL _Pragma("GCC unroll 32")
 
-#ifndef SBS
-#define SBS 2
-#endif
 enum {
-    SIDE_BY_SIDE = SBS, /* groups of rows that one pass of decode works on */
+    SIDE_BY_SIDE = 2, /* groups of rows that one pass of decode works on */
     ROWS_AT_ONCE = 8, /* activation rows for which a cell is unpacked once */
     IN_STEP = 4,      /* of which these go side by side */
+    FETCH_AHEAD = 4096,
 };
-#ifndef FA
-#define FA 4096
-#endif
-#ifndef FETCH_TO
-#define FETCH_TO _MM_HINT_T0
-#endif
-enum {FETCH_AHEAD=FA};
-#ifndef SBS
-#define SBS 2
-#endif
-
-
-
 /* ---- what a cell holds ---- */
 
 static const brim__cell_layout layouts[] = {
@@ -262,7 +247,7 @@ static ALWAYS_INLINE bool is_float(brim_dtype type)
 static ALWAYS_INLINE void fetch_ahead(const uint8_t *from, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)from + i, FETCH_TO);
+        _mm_prefetch((const char *)from + i, _MM_HINT_T0);
 }
 
 /* acc[g * rows + m]. The cells of neighbouring groups stand group_bytes apart, the activation
