@@ -107,10 +107,14 @@ static brim_status feed(answer *a, const brim_token *prompt, uint32_t count, uin
     uint32_t fed = 0;
     brim_status status = BRIM_OK;
     uint64_t started = now_ns();
-    if (count > FEED_SLICE)
+    if (count > FEED_SLICE) {
         brim_progress_start(&a->progress, "reading the prompt", count, "tokens");
+        brim_progress_update(&a->progress, 0);
+    }
     while (status == BRIM_OK && count - fed > FEED_SLICE) {
         status = brim_session_feed(a->settings->session, prompt + fed, FEED_SLICE, NULL, NULL);
+        if (status == BRIM_OK && cli_interrupts() > 0)
+            status = BRIM_CANCELLED;
         fed += FEED_SLICE;
         brim_progress_update(&a->progress, fed);
     }
@@ -175,7 +179,7 @@ static brim_status shift(answer *a)
 static brim_status generate_all(answer *a, const brim_token *prompt, uint32_t count)
 {
     brim_generate_stats stats;
-    uint32_t fed;
+    uint32_t fed, before = brim_session_length(a->settings->session);
     brim_status status = feed(a, prompt, count, &fed);
     if (status == BRIM_OK)
         status = generate(a, &stats, prompt + fed, count - fed, true);
@@ -187,6 +191,8 @@ static brim_status generate_all(answer *a, const brim_token *prompt, uint32_t co
     }
     if (status == BRIM_CANCELLED && cli_interrupts() > 0)
         status = BRIM_OK;
+    if (a->token_count == 0) /* interrupted while it read the prompt */
+        a->prompt_tokens = brim_session_length(a->settings->session) - before;
     if (status != BRIM_OK)
         return status;
     a->end = a->stopped                                          ? ANSWER_END_STOP

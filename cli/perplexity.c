@@ -161,6 +161,7 @@ static brim_status score(perplexity *p)
     brim_status status = BRIM_OK;
     double started = now_s();
     brim_progress_start(&p->progress, "scoring", p->tokens.count, "tokens");
+    brim_progress_update(&p->progress, 0);
     for (size_t at = 0; at < p->tokens.count && status == BRIM_OK; at += p->now_count) {
         size_t left = p->tokens.count - at;
         p->now = p->tokens.ids + at;

@@ -34,6 +34,13 @@ GOLDEN   gzip of the following, all little endian:
          are stored most finely: (step * q)^2 / 3 is the variance of the error, a KL divergence of
          half its mean over the distribution. `golden` prints the measured one. Low and high bytes
          stand apart because gzip packs them better so.
+
+ROWS     gzip of the logits of some positions, all little endian:
+             char[8]  "BRIMLOG2"
+             uint32   rows
+             uint32   vocab
+             uint32   position[rows]
+             float32  logits[rows][vocab]
 """
 import argparse
 import gzip
@@ -46,6 +53,7 @@ import zlib
 import numpy as np
 
 GOLDEN_MAGIC = b"BRIMLOG1"
+ROWS_MAGIC = b"BRIMLOG2"
 GOLDEN_HEADER = struct.Struct("<8sII")
 GOLDEN_CODES = 40000  # of 65536: finer costs file size, coarser costs precision
 LOGIT_ROWS = 128  # rows of logits in memory at a time
@@ -577,6 +585,18 @@ def cmd_golden(args):
     print(f"KL(float64 || stored): mean {np.mean(kl):.3e}, max {np.max(kl):.3e} nats")
 
 
+def cmd_rows(args):
+    """Write the logits of some positions, as float32."""
+    model, ids = Model(args.model), read_ids(args.ids)
+    if max(args.positions) >= len(ids):
+        raise Refused(f"position {max(args.positions)}: there are {len(ids)} ids")
+    logits = np.concatenate(list(model.logits(ids, args.chunk or len(ids))))[args.positions]
+    with open(args.output, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as f:
+        f.write(GOLDEN_HEADER.pack(ROWS_MAGIC, len(args.positions), model.vocab))
+        f.write(np.array(args.positions, "<u4").tobytes() + logits.astype("<f4").tobytes())
+    print(f"{len(args.positions)} x {model.vocab} logits in {args.output}")
+
+
 def cmd_kl(args):
     """Compare LOGITS with GOLDEN, position by position."""
     rows, vocab, golden = read_golden(args.golden)
@@ -598,6 +618,14 @@ def positive(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return int(text)
+
+
+def position_list(text):
+    """An argparse type: whole numbers separated by commas."""
+    words = text.split(",")
+    if not all(word.isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of positions: 0,1,47")
+    return [int(word) for word in words]
 
 
 def main():
@@ -624,6 +652,10 @@ def main():
     sub.add_argument("--f64", action="store_true", help="write float64 instead of float32")
     model_command("perplexity", cmd_perplexity)
     sub = model_command("golden", cmd_golden)
+    sub.add_argument("-o", "--output", required=True, metavar="F", help="file to write")
+    sub = model_command("rows", cmd_rows)
+    sub.add_argument("--positions", required=True, type=position_list, metavar="P,P...",
+                     help="positions in IDS, the first is 0")
     sub.add_argument("-o", "--output", required=True, metavar="F", help="file to write")
     sub = command("kl", cmd_kl)
     sub.add_argument("golden", metavar="GOLDEN", help="golden file")

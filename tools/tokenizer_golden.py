@@ -60,7 +60,8 @@ def bpe(data, ignore_merges=False):
 
 def split(expression):
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(expression), "isolated"),
-                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False,
+                                                             use_regex=False)])
 
 
 def make(model, pre=None, normalizer=None):
@@ -160,15 +161,21 @@ def spm(data):
 
 RULES = {"gpt-2": gpt2, "smollm": smollm, "llama-bpe": llama3, "qwen2": qwen2, "llama-spm": spm}
 
-SPACES = "\t \n \r \r\n \x0b \x0c \x85 \xa0 \u1680 \u2003 \u2009 \u2028 \u202f \u3000 \u200b \ufeff".split(" ") + [" ", "  ", "   "]
+SPACES = ("\t \n \r \r\n \x0b \x0c \x85 \xa0 \u1680 \u2003 \u2009 \u2028 \u202f \u3000 "
+          "\u200b \ufeff").split(" ") + [" ", "  ", "   "]
+NUMBERS = ("0 7 12 123 1234 12345 1234567 \xb2 \xbd \u0663\u0664 \u2167 \u096f \u4e09 "
+           "\u3007 \U0001d7d8").split(" ")
+LETTERS = ("a b I he you WE they don isn hello Hello WORLD camelCase e\u0301 \xe9 n\u0303 "
+           "A\u030a \u212b \u2126 \ufb01 \xdf \u0131 \u042f \u03bb \u05d0 \u0639 "
+           "\u0915\u094d\u0937 \u0e01\u0e33 \ud55c \u1112\u1161\u11ab \u30ab\u3099 "
+           "\uff76\uff9e \u4e2d\u6587 \U00020000").split(" ")
+MARKS = ("\u0301 \u0327 \u0323 \u0308 \ufe0f \u093e \u0344 \u0958 \u3099 \u20dd").split(" ")
+SIGNS = ("! ? . , ... :: -- -> == // ( ) [ ] { } # @ $ % & * _ \" \u2026 \u201c \u3002 "
+         "\u20ac \u2581 <s> </s> <|im_end|> <0x0A>").split(" ")
 QUOTES = ["'", "'", "'", "\u2019", "`"]
 TAILS = "s S t T re RE rE ve VE Ve m M ll LL lL d D \u017f l r v e".split()
-NUMBERS = "0 7 12 123 1234 12345 1234567 \xb2 \xbd \u0663\u0664 \u2167 \u096f \u4e09 \u3007 \U0001d7d8".split()
-LETTERS = ("a b I he you WE they don isn hello Hello WORLD camelCase e\u0301 \xe9 n\u0303 A\u030a \u212b \u2126 \ufb01 \xdf \u0131 \u042f "
-           "\u03bb \u05d0 \u0639 \u0915\u094d\u0937 \u0e01\u0e33 \ud55c \u1112\u1161\u11ab \u30ab\u3099 \uff76\uff9e \u4e2d\u6587 \U00020000").split()
-MARKS = "\u0301 \u0327 \u0323 \u0308 \ufe0f \u093e \u0344 \u0958 \u3099 \u20dd".split()
-SIGNS = "! ? . , ... :: -- -> == // ( ) [ ] { } # @ $ % & * _ \" \u2026 \u201c \u3002 \u20ac \u2581 <s> </s> <|im_end|> <0x0A>".split()
-EMOJI = ["\U0001f600", "\U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469", "\u2764\ufe0f", "\U0001f1e9\U0001f1ea"]
+EMOJI = ("\U0001f600 \U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469 \u2764\ufe0f "
+         "\U0001f1e9\U0001f1ea").split(" ")
 ALPHABETS = [SPACES, QUOTES, TAILS, NUMBERS, LETTERS, MARKS, SIGNS, EMOJI]
 
 
@@ -184,7 +191,8 @@ def draw(generator, words):
 
 
 def escaped(text):
-    return "".join(chr(b) if 33 <= b < 127 and chr(b) not in '\\"#' else "\\x%02x" % b for b in text.encode())
+    return "".join(chr(b) if 33 <= b < 127 and chr(b) not in '\\"#' else "\\x%02x" % b
+                   for b in text.encode())
 
 
 def words_of(tokens):
@@ -202,8 +210,8 @@ def words_of(tokens):
 
 
 def main():
-    print("# Written by tools/tokenizer_golden.py with Hugging Face's tokenizers: vocabulary, string (bytes as\n"
-          "# \\xNN), ids, and the changed rule under which the ids would differ.")
+    print("# Written by tools/tokenizer_golden.py with Hugging Face's tokenizers: vocabulary, string\n"
+          "# (bytes as \\xNN), ids, and the changed rule under which the ids would differ.")
     for name, path in (argument.split("=", 1) for argument in sys.argv[1:]):
         generator, data = random.Random(name), read(path)
         words = words_of(data["tokenizer.ggml.tokens"])

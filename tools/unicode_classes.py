@@ -10,8 +10,9 @@ import unicodedata2 as ucd
 
 VERSION = "16.0.0"
 SIZE = 0x40000  # classes above are all "other", which main() checks
-SPACES = [0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028,
-          0x2029, 0x202F, 0x205F, 0x3000]  # White_Space of PropList.txt
+# White_Space of PropList.txt
+SPACES = [*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
+          0x202F, 0x205F, 0x3000]
 
 HEAD = """/* pretokenize_classes.c: which characters are letters, numbers, punctuation and white space: the
  * general categories L, N and P and the property White_Space of Unicode {version}. Written by
@@ -25,7 +26,12 @@ typedef struct class_range {{
     uint8_t class;
 }} class_range;
 
-enum {{ L = BRIM__CLASS_LETTER, N = BRIM__CLASS_NUMBER, P = BRIM__CLASS_PUNCTUATION, S = BRIM__CLASS_SPACE }};
+enum {{
+    L = BRIM__CLASS_LETTER,
+    N = BRIM__CLASS_NUMBER,
+    P = BRIM__CLASS_PUNCTUATION,
+    S = BRIM__CLASS_SPACE
+}};
 
 /* clang-format off */
 static const class_range ranges[] = {{

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,7 +36,16 @@ brim_status brim__thread_start(brim__thread **out, brim_context *ctx, const char
     thread->body = body;
     thread->user = user;
     snprintf(thread->name, sizeof thread->name, "%s", name);
+    /* Signals belong to the program's own threads: a handler that one of ours ran would not
+     * interrupt what the program waits in. Faults and the profiler's signal stay as they are. */
+    static const int kept[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF};
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        sigdelset(&blocked, kept[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int error = pthread_create(&thread->handle, NULL, thread_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         brim__free(ctx, thread);
         BRIM_FAIL(SYSTEM, "thread.start", "cannot start thread %s: %s", name, strerror(error));

@@ -33,14 +33,16 @@ static uint32_t pair_rank(const void *user, uint32_t left, uint32_t right, uint3
 enum { BATCH = BRIM__FIND_MANY_MAX / 3, JOINED_BYTES = 2 * BRIM__TOKEN_TEXT_MAX };
 
 /* Cuts "left right" into its parts, the joined text in `joined`. */
-static brim_status parse_merge(brim__slice parts[3], char *joined, uint32_t index, const char *text, size_t size)
+static brim_status parse_merge(brim__slice parts[3], char *joined, uint32_t index, const char *text,
+                               size_t size)
 {
     const char *space = memchr(text, ' ', size);
     size_t left = space ? (size_t)(space - text) : 0;
     size_t right = space ? size - left - 1 : 0;
-    BRIM_FAIL_IF(!left || !right || memchr(space + 1, ' ', right) || size > JOINED_BYTES, FORMAT, "tokenizer.merge",
-                 "tokenizer.ggml.merges: item %u is \"%s\", not two tokens with one space between", index,
-                 brim__label(text, size).text);
+    BRIM_FAIL_IF(!left || !right || memchr(space + 1, ' ', right) || size > JOINED_BYTES, FORMAT,
+                 "tokenizer.merge",
+                 "tokenizer.ggml.merges: item %u is \"%s\", not two tokens with one space between",
+                 index, brim__label(text, size).text);
     memcpy(joined, text, left);
     memcpy(joined + left, space + 1, right);
     parts[0] = (brim__slice){text, left};
@@ -51,14 +53,15 @@ static brim_status parse_merge(brim__slice parts[3], char *joined, uint32_t inde
 
 /* Of a merge that is listed twice the first line counts. A merge that would make a special token
  * out of plain text is left out and counted. */
-static brim_status add_merge(uint32_t *refused, brim__bpe *bpe, uint32_t rank, const brim__slice parts[3],
-                             const brim_token ids[3])
+static brim_status add_merge(uint32_t *refused, brim__bpe *bpe, uint32_t rank,
+                             const brim__slice parts[3], const brim_token ids[3])
 {
     for (int i = 0; i < 3; i++)
-        BRIM_FAIL_IF(ids[i] == BRIM_TOKEN_NONE, FORMAT, "tokenizer.merge",
-                     "tokenizer.ggml.merges: item %u needs the token \"%s\", which the vocabulary lacks; "
-                     "convert the model again",
-                     rank, brim__label(parts[i].text, parts[i].size).text);
+        BRIM_FAIL_IF(
+            ids[i] == BRIM_TOKEN_NONE, FORMAT, "tokenizer.merge",
+            "tokenizer.ggml.merges: item %u needs the token \"%s\", which the vocabulary lacks; "
+            "convert the model again",
+            rank, brim__label(parts[i].text, parts[i].size).text);
     bpe->joined[rank] = (uint32_t)ids[2];
     if (!brim__vocab_plain(bpe->vocab, ids[2])) {
         ++*refused;
@@ -70,8 +73,9 @@ static brim_status add_merge(uint32_t *refused, brim__bpe *bpe, uint32_t rank, c
     return BRIM_OK;
 }
 
-static brim_status read_batch(uint32_t *refused, brim__bpe *bpe, char *joined, const brim_model_file *file,
-                              const brim_meta *meta, uint32_t from, uint32_t count)
+static brim_status read_batch(uint32_t *refused, brim__bpe *bpe, char *joined,
+                              const brim_model_file *file, const brim_meta *meta, uint32_t from,
+                              uint32_t count)
 {
     brim__slice parts[3 * BATCH];
     brim_token ids[3 * BATCH];
@@ -83,7 +87,8 @@ static brim_status read_batch(uint32_t *refused, brim__bpe *bpe, char *joined, c
     }
     brim__vocab_find_many(ids, bpe->vocab, parts, 3 * count);
     for (uint32_t i = 0; i < count; i++)
-        __builtin_prefetch(&bpe->pairs[pair_slot(bpe, (uint32_t)ids[3 * i], (uint32_t)ids[3 * i + 1])], 1);
+        __builtin_prefetch(
+            &bpe->pairs[pair_slot(bpe, (uint32_t)ids[3 * i], (uint32_t)ids[3 * i + 1])], 1);
     for (uint32_t i = 0; i < count; i++)
         BRIM_TRY(add_merge(refused, bpe, from + i, parts + 3 * i, ids + 3 * i));
     return BRIM_OK;
@@ -102,7 +107,9 @@ static brim_status read_merges(brim__bpe *bpe, const brim_model_file *file, cons
     }
     brim__free(ctx, joined);
     if (refused && status == BRIM_OK)
-        brim__log(ctx, BRIM_LOG_WARN, "tokenizer.ggml.merges: %u merges that make special tokens are left out", refused);
+        brim__log(ctx, BRIM_LOG_WARN,
+                  "tokenizer.ggml.merges: %u merges that make special tokens are left out",
+                  refused);
     return status;
 }
 
@@ -113,11 +120,15 @@ brim_status brim__bpe_read(brim__bpe *out, const brim__vocab *vocab, bool ignore
     const brim_meta *meta = brim_model_file_meta(file, key);
     brim_context *ctx = vocab->ctx;
     brim_status status = BRIM_NO_MEMORY;
-    BRIM_FAIL_IF(!meta || meta->type != BRIM_META_ARRAY || (meta->count && meta->item_type != BRIM_META_STRING),
-                 FORMAT, "tokenizer.merges", "%s is absent or not a list of texts; convert the model again", key);
-    BRIM_FAIL_IF(meta->count > MERGES_MAX, LIMIT, "tokenizer.size", "%s has %llu items, the limit is %d", key,
-                 (unsigned long long)meta->count, MERGES_MAX);
-    *out = (brim__bpe){.vocab = vocab, .ignore_merges = ignore_merges, .merge_count = (uint32_t)meta->count};
+    BRIM_FAIL_IF(!meta || meta->type != BRIM_META_ARRAY ||
+                     (meta->count && meta->item_type != BRIM_META_STRING),
+                 FORMAT, "tokenizer.merges",
+                 "%s is absent or not a list of texts; convert the model again", key);
+    BRIM_FAIL_IF(meta->count > MERGES_MAX, LIMIT, "tokenizer.size",
+                 "%s has %llu items, the limit is %d", key, (unsigned long long)meta->count,
+                 MERGES_MAX);
+    *out = (brim__bpe){
+        .vocab = vocab, .ignore_merges = ignore_merges, .merge_count = (uint32_t)meta->count};
     uint32_t bits = 4;
     while ((1u << bits) < 2 * out->merge_count)
         bits++;
@@ -191,7 +202,8 @@ brim_status brim__bpe_encode(brim_tokens *out, uint64_t *lost, const brim__bpe *
     brim_token whole = find_whole(bpe, text, size);
     uint8_t known = 0;
     if (whole != BRIM_TOKEN_NONE) {
-        known = bpe->ignore_merges ? 1 : atomic_load_explicit(&bpe->whole[whole], memory_order_relaxed);
+        known =
+            bpe->ignore_merges ? 1 : atomic_load_explicit(&bpe->whole[whole], memory_order_relaxed);
         if (known == 1)
             return brim__tokens_push(out, ctx, whole);
     }

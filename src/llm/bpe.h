@@ -17,7 +17,7 @@ typedef struct brim__bpe {
     bool ignore_merges;    /* a pre-token that is a token is taken whole, merges or not */
     brim__bpe_pair *pairs; /* open addressing */
     uint32_t pair_mask, pair_shift;
-    uint32_t *joined;      /* (rank) token */
+    uint32_t *joined; /* (rank) token */
     uint32_t merge_count;
     /* (token): does joining its bytes give the token itself? 0: not tried yet, 1: yes, 2: no.
      * Every thread that tries finds the same answer, so that relaxed order is enough. */

@@ -59,9 +59,11 @@ static bool stands_at(const template_text *t, size_t at, const char *pattern)
 
 static bool has(const template_text *t, const char *pattern)
 {
-    for (size_t at = 0; at < t->size; at++)
-        if (stands_at(t, at, pattern))
+    for (size_t at = 0; at < t->size; at++) {
+        bool starts = t->text[at] == *pattern || (t->text[at] == '"' && *pattern == '\'');
+        if (starts && stands_at(t, at, pattern))
             return true;
+    }
     return false;
 }
 
@@ -69,9 +71,14 @@ static bool has(const template_text *t, const char *pattern)
 static size_t find(const template_text *t, const char *word, size_t from)
 {
     size_t size = strlen(word);
-    for (size_t at = from; at + size <= t->size; at++)
-        if (!memcmp(t->text + at, word, size))
+    for (size_t at = from; at + size <= t->size; at++) {
+        const char *first = memchr(t->text + at, *word, t->size - at - size + 1);
+        if (!first)
+            break;
+        at = (size_t)(first - t->text);
+        if (!memcmp(first, word, size))
             return at;
+    }
     return t->size;
 }
 
@@ -84,11 +91,16 @@ static bool has_word(const template_text *t, const char *word)
 static bool has_foreign_marks(const template_text *t)
 {
     static const char *const words[] = {
-        "<|im_sep|>",       "<end_of_utterance>",  "<|im_middle|>",       "<start_of_turn>",
-        "\xEF\xBD\x9C",     "<|user|>",            "<|assistant|>",       "[gMASK]",
-        "<|header_start|>", "<|start_of_role|>",   "[SYSTEM_PROMPT]",     "<|START_OF_TURN_TOKEN|>",
-        "<|channel|>",      "### Instruction",     "[THINK]",             "<|system|>",
-        "enable_citations", "keep_past_thinking",  "reasoning_effort",    "functools",
+        "<|im_sep|>",       "<end_of_utterance>",
+        "<|im_middle|>",    "<start_of_turn>",
+        "\xEF\xBD\x9C",     "<|user|>",
+        "<|assistant|>",    "[gMASK]",
+        "<|header_start|>", "<|start_of_role|>",
+        "[SYSTEM_PROMPT]",  "<|START_OF_TURN_TOKEN|>",
+        "<|channel|>",      "### Instruction",
+        "[THINK]",          "<|system|>",
+        "enable_citations", "keep_past_thinking",
+        "reasoning_effort", "functools",
         "function calling", "<|eom|>",
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -105,8 +117,9 @@ static bool copy_literal(brim__chat_rules *out, const template_text *t, size_t f
     for (size_t i = from; i < to; i++) {
         char c = t->text[i];
         bool pair = i + 1 < to;
-        if (out->system_size == sizeof out->system || (pair && (c == '{' || c == '}') && strchr("{}%#", t->text[i + 1]) &&
-                                                       !(c == '{' && t->text[i + 1] == '}')))
+        if (out->system_size == sizeof out->system ||
+            (pair && (c == '{' || c == '}') && strchr("{}%#", t->text[i + 1]) &&
+             !(c == '{' && t->text[i + 1] == '}')))
             return false;
         if (c == '\\' && pair) {
             c = t->text[++i];
@@ -163,14 +176,17 @@ static bool analyse_im(brim__chat_rules *out, const template_text *t)
     if (thinks) {
         /* Qwen 3: thinking is on unless enable_thinking is false; older turns lose theirs. Later
          * ones that always or never think start the answer otherwise. */
-        return has(t, "enable_thinkingisdefinedandenable_thinkingisfalse") && has(t, "ns.last_query_index") &&
-               !has(t, "{%-else%}{{-'<think>") && set_kind(out, BRIM_CHAT_QWEN3, BRIM__CHAT_IM_THINK);
+        return has(t, "enable_thinkingisdefinedandenable_thinkingisfalse") &&
+               has(t, "ns.last_query_index") && !has(t, "{%-else%}{{-'<think>") &&
+               set_kind(out, BRIM_CHAT_QWEN3, BRIM__CHAT_IM_THINK);
     }
-    if (!has(t, "'<|im_start|>'+message") || has(t, "|trim") || has_word(t, ".strip()") || !find_default_system(out, t))
+    if (!has(t, "'<|im_start|>'+message") || has(t, "|trim") || has_word(t, ".strip()") ||
+        !find_default_system(out, t))
         return false;
     if (system_is(out, SMOLLM2_SYSTEM))
         return set_kind(out, BRIM_CHAT_SMOLLM2, BRIM__CHAT_IM);
-    if (system_is(out, QWEN1_SYSTEM) || system_is(out, QWEN2_SYSTEM) || system_is(out, QWEN25_SYSTEM))
+    if (system_is(out, QWEN1_SYSTEM) || system_is(out, QWEN2_SYSTEM) ||
+        system_is(out, QWEN25_SYSTEM))
         return set_kind(out, BRIM_CHAT_QWEN2, BRIM__CHAT_IM);
     return set_kind(out, BRIM_CHAT_CHATML, BRIM__CHAT_IM);
 }
@@ -188,44 +204,56 @@ static bool analyse_llama3(brim__chat_rules *out, const template_text *t)
 static bool analyse_inst(brim__chat_rules *out, const template_text *t)
 {
     if (has_word(t, "<<SYS>>"))
-        return has(t, "bos_token+'[INST]'+content.strip()+'[/INST]'") && has(t, "content.strip()+''+eos_token") &&
-               !has_word(t, "USE_DEFAULT_PROMPT") && set_kind(out, BRIM_CHAT_LLAMA2, BRIM__CHAT_LLAMA2);
+        return has(t, "bos_token+'[INST]'+content.strip()+'[/INST]'") &&
+               has(t, "content.strip()+''+eos_token") && !has_word(t, "USE_DEFAULT_PROMPT") &&
+               set_kind(out, BRIM_CHAT_LLAMA2, BRIM__CHAT_LLAMA2);
     if (has_word(t, "[AVAILABLE_TOOLS]")) {
         if (has_word(t, "' [INST] '") || has_word(t, "\" [INST] \""))
             return false;
         bool spaced = has_word(t, "\"[INST] \"") || has_word(t, "'[INST] '");
-        return set_kind(out, BRIM_CHAT_MISTRAL, spaced ? BRIM__CHAT_MISTRAL_V3 : BRIM__CHAT_MISTRAL_TEKKEN);
+        return set_kind(out, BRIM_CHAT_MISTRAL,
+                        spaced ? BRIM__CHAT_MISTRAL_V3 : BRIM__CHAT_MISTRAL_TEKKEN);
     }
     if (has(t, "bos_token+'[INST]") || !has_word(t, "[/INST]"))
         return false;
     if (has_word(t, "' [INST] ' + system_message") && has_word(t, "' [/INST]'"))
         return set_kind(out, BRIM_CHAT_MISTRAL, BRIM__CHAT_MISTRAL_V1);
-    return has_word(t, "'[INST] ' + message['content'] + ' [/INST]'") && has(t, "message['content']+eos_token") &&
-           !has_word(t, "system") && set_kind(out, BRIM_CHAT_MISTRAL, BRIM__CHAT_MISTRAL_PLAIN);
+    return has_word(t, "'[INST] ' + message['content'] + ' [/INST]'") &&
+           has(t, "message['content']+eos_token") && !has_word(t, "system") &&
+           set_kind(out, BRIM_CHAT_MISTRAL, BRIM__CHAT_MISTRAL_PLAIN);
 }
+
+/* The longest published templates have some 20,000 bytes; a text far above is none. */
+enum { TEMPLATE_MAX = 256 << 10 };
 
 void brim__chat_analyse(brim__chat_rules *out, const char *text, size_t size)
 {
     template_text t = {text, size};
     out->known = false;
     out->system_size = 0;
+    if (size > TEMPLATE_MAX)
+        return;
     bool im = has_word(&t, "<|im_start|>") && has_word(&t, "<|im_end|>");
     bool llama3 = has_word(&t, "<|start_header_id|>") && has_word(&t, "<|end_header_id|>");
     bool inst = has_word(&t, "[INST]");
     if (im + llama3 + inst != 1 || has_foreign_marks(&t))
         return;
-    out->known = im ? analyse_im(out, &t) : llama3 ? analyse_llama3(out, &t) : analyse_inst(out, &t);
+    out->known = im       ? analyse_im(out, &t)
+                 : llama3 ? analyse_llama3(out, &t)
+                          : analyse_inst(out, &t);
 }
 
 void brim__chat_rules_of(brim__chat_rules *out, brim_chat_kind kind)
 {
     static const brim__chat_style styles[KIND_COUNT] = {
-        [BRIM_CHAT_CHATML] = BRIM__CHAT_IM,         [BRIM_CHAT_SMOLLM2] = BRIM__CHAT_IM,
-        [BRIM_CHAT_LLAMA2] = BRIM__CHAT_LLAMA2,     [BRIM_CHAT_LLAMA3] = BRIM__CHAT_LLAMA3,
+        [BRIM_CHAT_CHATML] = BRIM__CHAT_IM,          [BRIM_CHAT_SMOLLM2] = BRIM__CHAT_IM,
+        [BRIM_CHAT_LLAMA2] = BRIM__CHAT_LLAMA2,      [BRIM_CHAT_LLAMA3] = BRIM__CHAT_LLAMA3,
         [BRIM_CHAT_MISTRAL] = BRIM__CHAT_MISTRAL_V1, [BRIM_CHAT_QWEN2] = BRIM__CHAT_IM,
         [BRIM_CHAT_QWEN3] = BRIM__CHAT_IM_THINK,
     };
-    const char *system = kind == BRIM_CHAT_SMOLLM2 ? SMOLLM2_SYSTEM : kind == BRIM_CHAT_QWEN2 ? QWEN25_SYSTEM : "";
+    const char *system = kind == BRIM_CHAT_SMOLLM2 ? SMOLLM2_SYSTEM
+                         : kind == BRIM_CHAT_QWEN2 ? QWEN25_SYSTEM
+                                                   : "";
     out->known = true;
     out->kind = kind;
     out->style = styles[kind];
@@ -238,7 +266,9 @@ brim_status brim_chat_recognise_text(brim_chat_kind *out, const char *text, size
     brim__chat_rules rules;
     brim__chat_analyse(&rules, text, size);
     BRIM_FAIL_IF(!rules.known, UNSUPPORTED, "chat.unknown",
-                 "the file's chat template (%zu bytes) is none of those supported; choose one with --template:" KINDS_TEXT, size);
+                 "the file's chat template (%zu bytes) is none of those supported; choose one with "
+                 "--template:" KINDS_TEXT,
+                 size);
     *out = rules.kind;
     return BRIM_OK;
 }
@@ -247,7 +277,8 @@ brim_status brim_chat_recognise(brim_chat_kind *out, const brim_model_file *file
 {
     const brim_meta *meta = brim_model_file_meta(file, "tokenizer.chat_template");
     BRIM_FAIL_IF(!meta, NOT_FOUND, "chat.none",
-                 "the file has no chat template (tokenizer.chat_template); choose one with --template:" KINDS_TEXT);
+                 "the file has no chat template (tokenizer.chat_template); choose one with "
+                 "--template:" KINDS_TEXT);
     const char *text;
     size_t size;
     BRIM_TRY(brim_meta_string(&text, &size, file, meta, 0));

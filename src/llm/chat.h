@@ -7,15 +7,15 @@
 
 /* How the kinds differ among themselves: the same name was given to several renderings. */
 typedef enum brim__chat_style {
-    BRIM__CHAT_IM,             /* <|im_start|>role ... <|im_end|> */
-    BRIM__CHAT_IM_THINK,       /* the same with Qwen 3's thinking blocks */
+    BRIM__CHAT_IM,       /* <|im_start|>role ... <|im_end|> */
+    BRIM__CHAT_IM_THINK, /* the same with Qwen 3's thinking blocks */
     BRIM__CHAT_LLAMA2,
-    BRIM__CHAT_LLAMA3,         /* 3.0 */
-    BRIM__CHAT_LLAMA3_DATED,   /* 3.1 to 3.3: always a system block that starts with two dates */
-    BRIM__CHAT_MISTRAL_PLAIN,  /* v0.1's first template: no spaces around answers, no system */
-    BRIM__CHAT_MISTRAL_V1,     /* [INST] is plain text with spaces around it */
-    BRIM__CHAT_MISTRAL_V3,     /* [INST] is a token, texts start with a space */
-    BRIM__CHAT_MISTRAL_TEKKEN  /* [INST] is a token, no spaces */
+    BRIM__CHAT_LLAMA3,        /* 3.0 */
+    BRIM__CHAT_LLAMA3_DATED,  /* 3.1 to 3.3: always a system block that starts with two dates */
+    BRIM__CHAT_MISTRAL_PLAIN, /* v0.1's first template: no spaces around answers, no system */
+    BRIM__CHAT_MISTRAL_V1,    /* [INST] is plain text with spaces around it */
+    BRIM__CHAT_MISTRAL_V3,    /* [INST] is a token, texts start with a space */
+    BRIM__CHAT_MISTRAL_TEKKEN /* [INST] is a token, no spaces */
 } brim__chat_style;
 
 enum { BRIM__CHAT_SYSTEM_MAX = 512 };
@@ -24,7 +24,7 @@ typedef struct brim__chat_rules {
     bool known; /* false: the rest is unset */
     brim_chat_kind kind;
     brim__chat_style style;
-    size_t system_size;                /* of the default system prompt; 0: none */
+    size_t system_size; /* of the default system prompt; 0: none */
     char system[BRIM__CHAT_SYSTEM_MAX];
 } brim__chat_rules;
 
@@ -35,9 +35,9 @@ void brim__chat_rules_of(brim__chat_rules *out, brim_chat_kind kind);
 
 /* A rendered conversation: text with marks in it. */
 typedef enum brim__chat_mark {
-    BRIM__MARK_TOKEN,    /* the token with this text, which the vocabulary must have */
-    BRIM__MARK_OPTIONAL, /* the special token with this text; plain text where there is none */
-    BRIM__MARK_BOS,      /* if the vocabulary has one */
+    BRIM__MARK_TOKEN,        /* the token with this text, which the vocabulary must have */
+    BRIM__MARK_OPTIONAL,     /* the special token with this text; plain text where there is none */
+    BRIM__MARK_BOS,          /* if the vocabulary has one */
     BRIM__MARK_BOS_IF_ADDED, /* if the file asks for one */
     BRIM__MARK_EOS
 } brim__chat_mark;
@@ -54,8 +54,9 @@ typedef struct brim__chat_text {
 } brim__chat_text;
 
 /* Appends to *out; on failure too it is freed with brim__chat_text_done(). */
-brim_status brim__chat_render(brim__chat_text *out, brim_context *ctx, const brim__chat_rules *rules,
-                              const brim_message *messages, size_t count, bool continued, bool generate);
+brim_status brim__chat_render(brim__chat_text *out, brim_context *ctx,
+                              const brim__chat_rules *rules, const brim_message *messages,
+                              size_t count, bool continued, bool generate);
 void brim__chat_text_done(brim__chat_text *text);
 
 #endif

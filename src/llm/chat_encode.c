@@ -15,11 +15,13 @@ static void choose_rules(brim__chat_rules *out, const brim_tokenizer *t, brim_ch
     brim__chat_rules_of(out, kind);
     brim_token inst = brim__vocab_find(&t->vocab, "[INST]", 6);
     if (kind == BRIM_CHAT_MISTRAL && inst != BRIM_TOKEN_NONE && !brim__vocab_plain(&t->vocab, inst))
-        out->style = t->vocab.family == BRIM__VOCAB_SPM ? BRIM__CHAT_MISTRAL_V3 : BRIM__CHAT_MISTRAL_TEKKEN;
+        out->style =
+            t->vocab.family == BRIM__VOCAB_SPM ? BRIM__CHAT_MISTRAL_V3 : BRIM__CHAT_MISTRAL_TEKKEN;
 }
 
 /* The token of a mark; BRIM_TOKEN_NONE when the mark is plain text or nothing here. */
-static brim_status mark_token(brim_token *out, const brim_tokenizer *t, const brim__chat_piece *piece, const char *text)
+static brim_status mark_token(brim_token *out, const brim_tokenizer *t,
+                              const brim__chat_piece *piece, const char *text)
 {
     switch (piece->mark) {
     case BRIM__MARK_BOS:
@@ -44,24 +46,27 @@ static brim_status mark_token(brim_token *out, const brim_tokenizer *t, const br
     }
     *out = brim__vocab_find(&t->vocab, text, piece->size);
     BRIM_FAIL_IF(*out == BRIM_TOKEN_NONE, FORMAT, "chat.token",
-                 "the chat template needs the token %s, which the vocabulary lacks; choose another with --template",
+                 "the chat template needs the token %s, which the vocabulary lacks; choose another "
+                 "with --template",
                  brim__label(text, piece->size).text);
     return BRIM_OK;
 }
 
 /* Where SentencePiece puts a space before a text by itself, the template's own is left out. */
-static brim_status encode_text(brim_tokens *out, uint64_t *lost, brim_context *ctx, const brim_tokenizer *t,
-                               const char *text, size_t size, bool after_mark)
+static brim_status encode_text(brim_tokens *out, uint64_t *lost, brim_context *ctx,
+                               const brim_tokenizer *t, const char *text, size_t size,
+                               bool after_mark)
 {
-    if (after_mark && t->vocab.family == BRIM__VOCAB_SPM && t->spm.space_prefix && size && *text == ' ')
+    if (after_mark && t->vocab.family == BRIM__VOCAB_SPM && t->spm.space_prefix && size &&
+        *text == ' ')
         text++, size--;
-    BRIM_FAIL_IF(size > BRIM__ENCODE_BYTES_MAX, LIMIT, "tokenizer.text", "a message has %zu bytes, the limit is %d", size,
-                 BRIM__ENCODE_BYTES_MAX);
+    BRIM_FAIL_IF(size > BRIM__ENCODE_BYTES_MAX, LIMIT, "tokenizer.text",
+                 "a message has %zu bytes, the limit is %d", size, BRIM__ENCODE_BYTES_MAX);
     return brim__encode_plain(out, lost, ctx, t, text, size);
 }
 
-static brim_status encode_rendered(brim_tokens *out, uint64_t *lost, brim_context *ctx, const brim_tokenizer *t,
-                                   const brim__chat_text *rendered)
+static brim_status encode_rendered(brim_tokens *out, uint64_t *lost, brim_context *ctx,
+                                   const brim_tokenizer *t, const brim__chat_text *rendered)
 {
     size_t at = 0;
     bool after_mark = false;
@@ -77,11 +82,13 @@ static brim_status encode_rendered(brim_tokens *out, uint64_t *lost, brim_contex
         at = piece->start + piece->size;
         after_mark = true;
     }
-    return encode_text(out, lost, ctx, t, rendered->text.data + at, rendered->text.size - at, after_mark);
+    return encode_text(out, lost, ctx, t, rendered->text.data + at, rendered->text.size - at,
+                       after_mark);
 }
 
-brim_status brim_chat_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx, const brim_tokenizer *t,
-                             brim_chat_kind kind, const brim_message *messages, size_t count, bool continued,
+brim_status brim_chat_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx,
+                             const brim_tokenizer *t, brim_chat_kind kind,
+                             const brim_message *messages, size_t count, bool continued,
                              bool generate)
 {
     uint64_t lost = 0;
@@ -89,7 +96,8 @@ brim_status brim_chat_encode(brim_tokens *out, uint64_t *out_lost, brim_context 
     brim__chat_rules rules;
     choose_rules(&rules, t, kind);
     brim__chat_text rendered;
-    brim_status status = brim__chat_render(&rendered, ctx, &rules, messages, count, continued, generate);
+    brim_status status =
+        brim__chat_render(&rendered, ctx, &rules, messages, count, continued, generate);
     if (status == BRIM_OK)
         status = encode_rendered(out, &lost, ctx, t, &rendered);
     brim__chat_text_done(&rendered);

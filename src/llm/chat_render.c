@@ -48,8 +48,9 @@ static const char *role_name(brim_role role)
 /* What Python's str.strip() removes. */
 static bool is_python_space(uint32_t c)
 {
-    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 static brim__slice trimmed(const char *text, size_t size)
@@ -100,7 +101,8 @@ static brim_status im_end(renderer *r)
     return put(r, "\n");
 }
 
-static brim_status render_im(renderer *r, const brim_message *messages, size_t count, bool continued, bool generate)
+static brim_status render_im(renderer *r, const brim_message *messages, size_t count,
+                             bool continued, bool generate)
 {
     if (continued)
         BRIM_TRY(im_end(r));
@@ -185,7 +187,8 @@ static brim_status render_answer(renderer *r, const brim_message *message, bool 
     return put_bytes(r, answer.text, answer.size);
 }
 
-static brim_status render_qwen3(renderer *r, const brim_message *messages, size_t count, bool continued, bool generate)
+static brim_status render_qwen3(renderer *r, const brim_message *messages, size_t count,
+                                bool continued, bool generate)
 {
     size_t question = last_question(messages, count);
     if (continued)
@@ -217,7 +220,8 @@ static brim_status header(renderer *r, const char *role)
  * conversation is the same tokens on every day. */
 #define LLAMA3_DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
-static brim_status render_llama3(renderer *r, const brim_message *messages, size_t count, bool continued, bool generate)
+static brim_status render_llama3(renderer *r, const brim_message *messages, size_t count,
+                                 bool continued, bool generate)
 {
     size_t from = 0;
     if (continued)
@@ -244,21 +248,27 @@ static brim_status render_llama3(renderer *r, const brim_message *messages, size
 /* ---- [INST] ---- */
 
 /* A system message, if any, comes first; then user and assistant take turns. */
-static brim_status check_turns(size_t *out_first, const brim_message *messages, size_t count, const char *name)
+static brim_status check_turns(size_t *out_first, const brim_message *messages, size_t count,
+                               const char *name)
 {
     *out_first = count && messages[0].role == BRIM_ROLE_SYSTEM;
     for (size_t i = *out_first; i < count; i++)
-        BRIM_FAIL_IF(messages[i].role != ((i - *out_first) % 2 ? BRIM_ROLE_ASSISTANT : BRIM_ROLE_USER), USAGE, "chat.order",
-                     "message %zu is of the role %s; in a %s conversation user and assistant take turns after an "
+        BRIM_FAIL_IF(messages[i].role !=
+                         ((i - *out_first) % 2 ? BRIM_ROLE_ASSISTANT : BRIM_ROLE_USER),
+                     USAGE, "chat.order",
+                     "message %zu is of the role %s; in a %s conversation user and assistant take "
+                     "turns after an "
                      "optional system message",
                      i, role_name(messages[i].role), name);
-    BRIM_FAIL_IF(*out_first && count == 1, USAGE, "chat.order",
-                 "a %s conversation has no place for a system message without a message of the user", name);
+    BRIM_FAIL_IF(
+        *out_first && count == 1, USAGE, "chat.order",
+        "a %s conversation has no place for a system message without a message of the user", name);
     return BRIM_OK;
 }
 
 /* The user's text with the system prompt before it, trimmed as one. */
-static brim_status put_llama2_user(renderer *r, const brim_message *system, const brim_message *user)
+static brim_status put_llama2_user(renderer *r, const brim_message *system,
+                                   const brim_message *user)
 {
     if (!system)
         return put_trimmed(r, user->text, user->size);
@@ -274,7 +284,8 @@ done:
     return status;
 }
 
-static brim_status render_llama2(renderer *r, const brim_message *messages, size_t count, bool continued)
+static brim_status render_llama2(renderer *r, const brim_message *messages, size_t count,
+                                 bool continued)
 {
     size_t first;
     BRIM_TRY(check_turns(&first, messages, count, "llama2"));
@@ -305,7 +316,8 @@ static brim_status put_system(renderer *r, const brim_message *system)
 }
 
 /* v1 and before: [INST] is text. */
-static brim_status put_v1(renderer *r, const brim_message *message, const brim_message *system, bool plain)
+static brim_status put_v1(renderer *r, const brim_message *message, const brim_message *system,
+                          bool plain)
 {
     if (message->role == BRIM_ROLE_ASSISTANT) {
         BRIM_TRY(put(r, plain ? "" : " "));
@@ -320,7 +332,8 @@ static brim_status put_v1(renderer *r, const brim_message *message, const brim_m
 }
 
 /* v3 and tekken: [INST] is a token. */
-static brim_status put_v3(renderer *r, const brim_message *message, const brim_message *system, bool spaced)
+static brim_status put_v3(renderer *r, const brim_message *message, const brim_message *system,
+                          bool spaced)
 {
     if (message->role == BRIM_ROLE_ASSISTANT) {
         brim__slice text = {message->text, message->size};
@@ -338,15 +351,17 @@ static brim_status put_v3(renderer *r, const brim_message *message, const brim_m
     return mark(r, BRIM__MARK_TOKEN, "[/INST]");
 }
 
-static brim_status render_mistral(renderer *r, const brim_message *messages, size_t count, bool continued)
+static brim_status render_mistral(renderer *r, const brim_message *messages, size_t count,
+                                  bool continued)
 {
     brim__chat_style style = r->rules->style;
     bool v1 = style == BRIM__CHAT_MISTRAL_V1 || style == BRIM__CHAT_MISTRAL_PLAIN;
     size_t first, last = 0;
     BRIM_TRY(check_turns(&first, messages, count, "mistral"));
-    BRIM_FAIL_IF(first && style == BRIM__CHAT_MISTRAL_PLAIN, USAGE, "chat.order",
-                 "the file's chat template has no place for a system message; leave it out, or choose "
-                 "another template with --template");
+    BRIM_FAIL_IF(
+        first && style == BRIM__CHAT_MISTRAL_PLAIN, USAGE, "chat.order",
+        "the file's chat template has no place for a system message; leave it out, or choose "
+        "another template with --template");
     for (size_t i = first; i < count; i++)
         if (messages[i].role == BRIM_ROLE_USER)
             last = i;
@@ -360,8 +375,9 @@ static brim_status render_mistral(renderer *r, const brim_message *messages, siz
     return BRIM_OK;
 }
 
-brim_status brim__chat_render(brim__chat_text *out, brim_context *ctx, const brim__chat_rules *rules,
-                              const brim_message *messages, size_t count, bool continued, bool generate)
+brim_status brim__chat_render(brim__chat_text *out, brim_context *ctx,
+                              const brim__chat_rules *rules, const brim_message *messages,
+                              size_t count, bool continued, bool generate)
 {
     renderer r = {out, ctx, rules};
     *out = (brim__chat_text){.text = {.ctx = ctx}};

@@ -10,7 +10,7 @@ typedef struct pre_name {
 } pre_name;
 
 static const pre_name pre_names[] = {
-    {"default", BRIM__PRE_DEFAULT}, {"gpt-2", BRIM__PRE_GPT2},     {"smollm", BRIM__PRE_SMOLLM},
+    {"default", BRIM__PRE_DEFAULT},  {"gpt-2", BRIM__PRE_GPT2},    {"smollm", BRIM__PRE_SMOLLM},
     {"llama-bpe", BRIM__PRE_LLAMA3}, {"llama3", BRIM__PRE_LLAMA3}, {"llama-v3", BRIM__PRE_LLAMA3},
     {"qwen2", BRIM__PRE_QWEN2},
 };
@@ -43,12 +43,14 @@ static inline unsigned class_at(const brim__splitter *s, size_t at, size_t end, 
     if (c[0] < 0xF0)
         return s->classes[(c[0] & 0x0Fu) << 12 | (c[1] & 0x3Fu) << 6 | (c[2] & 0x3Fu)];
     *length = 4;
-    uint32_t codepoint = (c[0] & 0x07u) << 18 | (c[1] & 0x3Fu) << 12 | (c[2] & 0x3Fu) << 6 | (c[3] & 0x3Fu);
+    uint32_t codepoint =
+        (c[0] & 0x07u) << 18 | (c[1] & 0x3Fu) << 12 | (c[2] & 0x3Fu) << 6 | (c[3] & 0x3Fu);
     return codepoint < BRIM__CLASSES_SIZE ? s->classes[codepoint] : BRIM__CLASS_OTHER;
 }
 
 /* Punctuation matters to the default rules alone; elsewhere it is like any other character. */
-static inline unsigned plain_class_at(const brim__splitter *s, size_t at, size_t end, size_t *length)
+static inline unsigned plain_class_at(const brim__splitter *s, size_t at, size_t end,
+                                      size_t *length)
 {
     unsigned class = class_at(s, at, end, length);
     return class == BRIM__CLASS_PUNCTUATION ? BRIM__CLASS_OTHER : class;

@@ -24,8 +24,12 @@ bool brim__pre_parse(brim__pre_kind *out, const char *name, size_t size);
 
 /* Classes of the code points below BRIM__CLASSES_SIZE; every other one is CLASS_OTHER. */
 enum {
-    BRIM__CLASS_OTHER, BRIM__CLASS_LETTER, BRIM__CLASS_NUMBER, BRIM__CLASS_PUNCTUATION,
-    BRIM__CLASS_SPACE, BRIM__CLASS_END /* behind the text */
+    BRIM__CLASS_OTHER,
+    BRIM__CLASS_LETTER,
+    BRIM__CLASS_NUMBER,
+    BRIM__CLASS_PUNCTUATION,
+    BRIM__CLASS_SPACE,
+    BRIM__CLASS_END /* behind the text */
 };
 #define BRIM__CLASSES_SIZE 0x40000u
 

@@ -10,7 +10,12 @@ typedef struct class_range {
     uint8_t class;
 } class_range;
 
-enum { L = BRIM__CLASS_LETTER, N = BRIM__CLASS_NUMBER, P = BRIM__CLASS_PUNCTUATION, S = BRIM__CLASS_SPACE };
+enum {
+    L = BRIM__CLASS_LETTER,
+    N = BRIM__CLASS_NUMBER,
+    P = BRIM__CLASS_PUNCTUATION,
+    S = BRIM__CLASS_SPACE
+};
 
 /* clang-format off */
 static const class_range ranges[] = {

@@ -22,7 +22,6 @@ static int by_falling_score(const void *a, const void *b)
     return x->score < y->score ? 1 : x->score > y->score ? -1 : x->id < y->id ? -1 : x->id > y->id;
 }
 
-
 static brim_status rank_scores(brim__spm *spm, scored_token *order, const brim_model_file *file,
                                const brim_meta *meta)
 {
@@ -49,9 +48,10 @@ static brim_status read_scores(brim__spm *spm, const brim_model_file *file)
     const char *key = "tokenizer.ggml.scores";
     const brim_meta *meta = brim_model_file_meta(file, key);
     uint32_t size = spm->vocab->size;
-    BRIM_FAIL_IF(!meta || meta->type != BRIM_META_ARRAY || meta->count != size, FORMAT, "tokenizer.scores",
-                 "%s is absent or does not have an item for each of the %u tokens; convert the model again",
-                 key, size);
+    BRIM_FAIL_IF(
+        !meta || meta->type != BRIM_META_ARRAY || meta->count != size, FORMAT, "tokenizer.scores",
+        "%s is absent or does not have an item for each of the %u tokens; convert the model again",
+        key, size);
     brim_context *ctx = spm->vocab->ctx;
     BRIM_ALLOC(ctx, spm->rank, size * sizeof *spm->rank);
     scored_token *order;
@@ -70,8 +70,9 @@ static brim_status read_unknown(brim__spm *spm, const brim_model_file *file)
     if (meta) {
         uint64_t id;
         BRIM_TRY(brim_meta_u64(&id, file, meta, 0));
-        BRIM_FAIL_IF(id >= spm->vocab->size, FORMAT, "tokenizer.id", "%s is %llu, the vocabulary has %u tokens", key,
-                     (unsigned long long)id, spm->vocab->size);
+        BRIM_FAIL_IF(id >= spm->vocab->size, FORMAT, "tokenizer.id",
+                     "%s is %llu, the vocabulary has %u tokens", key, (unsigned long long)id,
+                     spm->vocab->size);
         spm->unknown = (brim_token)id;
         return BRIM_OK;
     }
@@ -154,8 +155,8 @@ static uint32_t join_rank(const void *user, uint32_t left, uint32_t right, uint3
 
 /* What is no piece: its bytes; where the vocabulary lacks one, the unknown token, once for a run
  * of unknown characters. */
-static brim_status push_bytes(brim_tokens *out, uint64_t *lost, bool *after_unknown, const brim__spm *spm,
-                              const char *text, size_t size)
+static brim_status push_bytes(brim_tokens *out, uint64_t *lost, bool *after_unknown,
+                              const brim__spm *spm, const char *text, size_t size)
 {
     brim_context *ctx = spm->vocab->ctx;
     bool known = true;
@@ -175,7 +176,8 @@ static brim_status push_bytes(brim_tokens *out, uint64_t *lost, bool *after_unkn
     return BRIM_OK;
 }
 
-static brim_status join_word(brim__merger *merger, const brim__spm *spm, const char *text, size_t size)
+static brim_status join_word(brim__merger *merger, const brim__spm *spm, const char *text,
+                             size_t size)
 {
     spm_word word = {spm, text};
     brim__merge_rules rules = {join_rank, &word, NULL};
@@ -191,8 +193,9 @@ static brim_status join_word(brim__merger *merger, const brim__spm *spm, const c
     return brim__merger_run(merger, &rules);
 }
 
-static brim_status encode_word(brim_tokens *out, uint64_t *lost, bool *after_unknown, const brim__spm *spm,
-                               brim__merger *merger, const char *text, size_t size)
+static brim_status encode_word(brim_tokens *out, uint64_t *lost, bool *after_unknown,
+                               const brim__spm *spm, brim__merger *merger, const char *text,
+                               size_t size)
 {
     brim_context *ctx = merger->ctx;
     brim_token whole = find_piece(spm, text, size);
@@ -239,8 +242,8 @@ static size_t word_end(const brim__spm *spm, const char *text, size_t size, size
     }
 }
 
-brim_status brim__spm_encode(brim_tokens *out, uint64_t *lost, const brim__spm *spm, brim__merger *merger,
-                             const char *text, size_t size)
+brim_status brim__spm_encode(brim_tokens *out, uint64_t *lost, const brim__spm *spm,
+                             brim__merger *merger, const char *text, size_t size)
 {
     brim_status status = BRIM_OK;
     bool after_unknown = false;

@@ -10,7 +10,7 @@
 
 typedef struct brim__spm {
     const brim__vocab *vocab;
-    uint32_t *rank;     /* (token) by falling score, equal for equal scores; NONE: never joined to */
+    uint32_t *rank; /* (token) by falling score, equal for equal scores; NONE: never joined to */
     brim_token unknown; /* or BRIM_TOKEN_NONE */
     bool space_prefix;  /* a text starts with a space that is not in it */
     /* No piece has a space behind another character: then a text may be cut there without

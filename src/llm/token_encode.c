@@ -16,8 +16,8 @@ void brim_tokens_done(brim_tokens *tokens, brim_context *ctx)
 }
 
 /* Well-formed UTF-8. */
-static brim_status encode_pieces(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t, brim__merger *merger,
-                                 const char *text, size_t size)
+static brim_status encode_pieces(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t,
+                                 brim__merger *merger, const char *text, size_t size)
 {
     brim__splitter splitter = brim__splitter_start(t->pre, t->classes, text, size);
     size_t start, end;
@@ -26,8 +26,8 @@ static brim_status encode_pieces(brim_tokens *out, uint64_t *lost, const brim_to
     return BRIM_OK;
 }
 
-static brim_status encode_valid(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t, brim__merger *merger,
-                                const char *text, size_t size)
+static brim_status encode_valid(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t,
+                                brim__merger *merger, const char *text, size_t size)
 {
     if (t->pre != BRIM__PRE_QWEN2 || brim__nfc_surely(text, size))
         return encode_pieces(out, lost, t, merger, text, size);
@@ -39,8 +39,8 @@ static brim_status encode_valid(brim_tokens *out, uint64_t *lost, const brim_tok
     return status;
 }
 
-static brim_status encode_bytes(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t, brim__merger *merger,
-                                const char *text, size_t size)
+static brim_status encode_bytes(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t,
+                                brim__merger *merger, const char *text, size_t size)
 {
     for (size_t at = 0; at < size;) {
         size_t valid = brim__utf8_check(text + at, size - at);
@@ -53,17 +53,18 @@ static brim_status encode_bytes(brim_tokens *out, uint64_t *lost, const brim_tok
     return BRIM_OK;
 }
 
-static brim_status encode_with(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t, brim__merger *merger,
-                               const char *text, size_t size)
+static brim_status encode_with(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t,
+                               brim__merger *merger, const char *text, size_t size)
 {
     if (!size)
         return BRIM_OK;
-    return t->vocab.family == BRIM__VOCAB_SPM ? brim__spm_encode(out, lost, &t->spm, merger, text, size)
-                                              : encode_bytes(out, lost, t, merger, text, size);
+    return t->vocab.family == BRIM__VOCAB_SPM
+               ? brim__spm_encode(out, lost, &t->spm, merger, text, size)
+               : encode_bytes(out, lost, t, merger, text, size);
 }
 
-brim_status brim__encode_plain(brim_tokens *out, uint64_t *lost, brim_context *ctx, const brim_tokenizer *t,
-                               const char *text, size_t size)
+brim_status brim__encode_plain(brim_tokens *out, uint64_t *lost, brim_context *ctx,
+                               const brim_tokenizer *t, const char *text, size_t size)
 {
     brim__merger merger = {.ctx = ctx};
     brim_status status = encode_with(out, lost, t, &merger, text, size);
@@ -71,8 +72,8 @@ brim_status brim__encode_plain(brim_tokens *out, uint64_t *lost, brim_context *c
     return status;
 }
 
-static brim_status encode_special(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t, brim__merger *merger,
-                                  const char *text, size_t size)
+static brim_status encode_special(brim_tokens *out, uint64_t *lost, const brim_tokenizer *t,
+                                  brim__merger *merger, const char *text, size_t size)
 {
     for (size_t from = 0; from < size;) {
         size_t at, length;
@@ -85,14 +86,16 @@ static brim_status encode_special(brim_tokens *out, uint64_t *lost, const brim_t
     return BRIM_OK;
 }
 
-brim_status brim_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx, const brim_tokenizer *t,
-                        const char *text, size_t size, const brim_encode_options *options)
+brim_status brim_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx,
+                        const brim_tokenizer *t, const char *text, size_t size,
+                        const brim_encode_options *options)
 {
     brim_encode_options o = options ? *options : (brim_encode_options){0};
     size_t count = out->count;
     uint64_t lost = 0;
     BRIM_FAIL_IF(size > BRIM__ENCODE_BYTES_MAX, LIMIT, "tokenizer.text",
-                 "the text has %zu bytes, the limit is %d; encode it in parts", size, BRIM__ENCODE_BYTES_MAX);
+                 "the text has %zu bytes, the limit is %d; encode it in parts", size,
+                 BRIM__ENCODE_BYTES_MAX);
     BRIM_FAIL_IF(o.bos && t->bos == BRIM_TOKEN_NONE, USAGE, "tokenizer.bos",
                  "the vocabulary has no BOS token (tokenizer.ggml.bos_token_id); leave it out");
     if (o.bos)
@@ -110,7 +113,8 @@ brim_status brim_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx,
 
 /* ---- back to bytes ---- */
 
-brim_status brim_token_bytes(const char **out, size_t *out_size, const brim_tokenizer *t, brim_token id, bool special)
+brim_status brim_token_bytes(const char **out, size_t *out_size, const brim_tokenizer *t,
+                             brim_token id, bool special)
 {
     *out = "";
     *out_size = 0;
@@ -129,11 +133,12 @@ brim_status brim_token_bytes(const char **out, size_t *out_size, const brim_toke
 static bool starts_text(const brim_tokenizer *t, brim_token id)
 {
     uint8_t kind = t->vocab.kind[id];
-    return kind == BRIM_TOKEN_CONTROL || kind == BRIM_TOKEN_USER_DEFINED || kind == BRIM_TOKEN_UNKNOWN;
+    return kind == BRIM_TOKEN_CONTROL || kind == BRIM_TOKEN_USER_DEFINED ||
+           kind == BRIM_TOKEN_UNKNOWN;
 }
 
-static brim_status append_decoded(brim__string *out, const brim_tokenizer *t, const brim_token *ids, size_t count,
-                                  bool special)
+static brim_status append_decoded(brim__string *out, const brim_tokenizer *t, const brim_token *ids,
+                                  size_t count, bool special)
 {
     bool prefix = t->vocab.family == BRIM__VOCAB_SPM && t->spm.space_prefix, at_start = prefix;
     BRIM_TRY(brim__string_append(out, "", 0));

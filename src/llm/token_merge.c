@@ -51,9 +51,11 @@ static void run_few(brim__merger *merger, const brim__merge_rules *rules)
         memmove(ranks + best, ranks + best + 1, (count - best - 2) * sizeof *ranks);
         count--;
         if (best + 1 < count)
-            ranks[best] = rules->rank(rules->user, symbols[best], symbols[best + 1], symbols[best + 2]);
+            ranks[best] =
+                rules->rank(rules->user, symbols[best], symbols[best + 1], symbols[best + 2]);
         if (best > 0)
-            ranks[best - 1] = rules->rank(rules->user, symbols[best - 1], symbols[best], symbols[best + 1]);
+            ranks[best - 1] =
+                rules->rank(rules->user, symbols[best - 1], symbols[best], symbols[best + 1]);
     }
     merger->count = count;
 }

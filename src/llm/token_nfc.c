@@ -37,7 +37,8 @@ static bool cuts_before(uint32_t c)
 {
     if (c < 0x300 || (c >= 0x3400 && c <= 0x9FFF))
         return true;
-    if ((c >= 0x1160 && c <= 0x11FF) || (c >= 0xD7B0 && c <= 0xD7FF) || (c >= 0x16D40 && c <= 0x16D7F))
+    if ((c >= 0x1160 && c <= 0x11FF) || (c >= 0xD7B0 && c <= 0xD7FF) ||
+        (c >= 0x16D40 && c <= 0x16D7F))
         return false;
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
@@ -67,7 +68,8 @@ static brim_status order_marks(nfc_work *work, size_t from, size_t to)
     BRIM_TRY(BRIM_GROW(work->ctx, work->marks, work->mark_capacity, to - from));
     for (size_t i = from; i < to; i++) {
         uint32_t c = (uint32_t)work->codepoints[i];
-        work->marks[i - from] = (uint64_t)combining_class((utf8proc_int32_t)c) << 56 | (uint64_t)(i - from) << 24 | c;
+        work->marks[i - from] =
+            (uint64_t)combining_class((utf8proc_int32_t)c) << 56 | (uint64_t)(i - from) << 24 | c;
     }
     qsort(work->marks, to - from, sizeof *work->marks, by_value);
     for (size_t i = from; i < to; i++)
@@ -81,7 +83,8 @@ static brim_status order_all_marks(nfc_work *work)
         size_t from = i;
         bool ordered = true;
         unsigned before = 0;
-        for (unsigned class; i < work->count && (class = combining_class(work->codepoints[i])); i++) {
+        for (unsigned class; i < work->count && (class = combining_class(work->codepoints[i]));
+             i++) {
             ordered &= class >= before;
             before = class;
         }
@@ -101,10 +104,11 @@ static brim_status append_piece(brim__string *out, nfc_work *work, const char *t
         uint32_t c;
         int boundary = UTF8PROC_BOUNDCLASS_START;
         i += brim__utf8_decode(&c, text + i, size - i);
-        BRIM_TRY(BRIM_GROW(work->ctx, work->codepoints, work->capacity, work->count + DECOMPOSED_MAX));
+        BRIM_TRY(
+            BRIM_GROW(work->ctx, work->codepoints, work->capacity, work->count + DECOMPOSED_MAX));
         utf8proc_ssize_t made =
-            utf8proc_decompose_char((utf8proc_int32_t)c, work->codepoints + work->count, DECOMPOSED_MAX,
-                                    UTF8PROC_DECOMPOSE, &boundary);
+            utf8proc_decompose_char((utf8proc_int32_t)c, work->codepoints + work->count,
+                                    DECOMPOSED_MAX, UTF8PROC_DECOMPOSE, &boundary);
         if (made <= 0 || made > DECOMPOSED_MAX) { /* no scalar value: the caller checked for that */
             work->codepoints[work->count] = (utf8proc_int32_t)c;
             made = 1;
@@ -112,11 +116,12 @@ static brim_status append_piece(brim__string *out, nfc_work *work, const char *t
         work->count += (size_t)made;
     }
     BRIM_TRY(order_all_marks(work));
-    utf8proc_ssize_t left = utf8proc_normalize_utf32(work->codepoints, (utf8proc_ssize_t)work->count,
-                                                     UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    utf8proc_ssize_t left = utf8proc_normalize_utf32(
+        work->codepoints, (utf8proc_ssize_t)work->count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     for (utf8proc_ssize_t i = 0; i < left; i++) {
         char bytes[4];
-        BRIM_TRY(brim__string_append(out, bytes, brim__utf8_encode(bytes, (uint32_t)work->codepoints[i])));
+        BRIM_TRY(brim__string_append(out, bytes,
+                                     brim__utf8_encode(bytes, (uint32_t)work->codepoints[i])));
     }
     return BRIM_OK;
 }
@@ -126,7 +131,8 @@ static brim_status append_pieces(brim__string *out, nfc_work *work, const char *
     size_t copied = 0, start = 0; /* text[copied..start) is in form C as it is */
     while (start < size) {
         uint32_t first, c;
-        size_t at = start + brim__utf8_decode(&first, text + start, size - start), length = 0, count = 1;
+        size_t at = start + brim__utf8_decode(&first, text + start, size - start), length = 0,
+               count = 1;
         for (; at < size; at += length, count++) {
             length = brim__utf8_decode(&c, text + at, size - at);
             if (cuts_before(c))

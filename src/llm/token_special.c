@@ -43,7 +43,8 @@ static bool is_special(const brim__vocab *vocab, uint32_t id)
 {
     uint8_t kind = vocab->kind[id];
     bool empty = vocab->text_start[id] == vocab->text_start[id + 1];
-    return !empty && (kind == BRIM_TOKEN_CONTROL || kind == BRIM_TOKEN_USER_DEFINED || kind == BRIM_TOKEN_UNKNOWN);
+    return !empty && (kind == BRIM_TOKEN_CONTROL || kind == BRIM_TOKEN_USER_DEFINED ||
+                      kind == BRIM_TOKEN_UNKNOWN);
 }
 
 brim_status brim__specials_create(brim__specials *out, const brim__vocab *vocab)
@@ -73,7 +74,8 @@ void brim__specials_done(brim__specials *specials)
 }
 
 /* The first of ids[low..high) whose byte at `depth` is at least `byte`; all are longer. */
-static uint32_t lower_bound(const brim__specials *s, uint32_t low, uint32_t high, size_t depth, unsigned byte)
+static uint32_t lower_bound(const brim__specials *s, uint32_t low, uint32_t high, size_t depth,
+                            unsigned byte)
 {
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -86,7 +88,8 @@ static uint32_t lower_bound(const brim__specials *s, uint32_t low, uint32_t high
 }
 
 /* The longest special token at text[0..size). */
-static brim_token match_at(size_t *out_length, const brim__specials *s, const char *text, size_t size)
+static brim_token match_at(size_t *out_length, const brim__specials *s, const char *text,
+                           size_t size)
 {
     brim_token found = BRIM_TOKEN_NONE;
     uint32_t low = s->first[(unsigned char)text[0]], high = s->first[(unsigned char)text[0] + 1];
@@ -106,8 +109,8 @@ static brim_token match_at(size_t *out_length, const brim__specials *s, const ch
     return found;
 }
 
-brim_token brim__specials_find(size_t *out_at, size_t *out_length, const brim__specials *s, const char *text,
-                               size_t size, size_t from)
+brim_token brim__specials_find(size_t *out_at, size_t *out_length, const brim__specials *s,
+                               const char *text, size_t size, size_t from)
 {
     for (size_t at = from; at < size; at++) {
         unsigned byte = (unsigned char)text[at];

@@ -54,7 +54,8 @@ brim__token_label brim__label(const char *text, size_t size)
     return label;
 }
 
-static brim_token find_hashed(const brim__vocab *vocab, uint64_t hash, const char *text, size_t size)
+static brim_token find_hashed(const brim__vocab *vocab, uint64_t hash, const char *text,
+                              size_t size)
 {
     for (uint32_t at = (uint32_t)hash & vocab->slot_mask;; at = (at + 1) & vocab->slot_mask) {
         uint64_t slot = vocab->slots[at];
@@ -76,7 +77,8 @@ brim_token brim__vocab_find(const brim__vocab *vocab, const char *text, size_t s
     return find_hashed(vocab, brim__hash64(text, size, 0), text, size);
 }
 
-void brim__vocab_find_many(brim_token *out, const brim__vocab *vocab, const brim__slice *texts, size_t count)
+void brim__vocab_find_many(brim_token *out, const brim__vocab *vocab, const brim__slice *texts,
+                           size_t count)
 {
     uint64_t hashes[BRIM__FIND_MANY_MAX];
     for (size_t i = 0; i < count; i++) {
@@ -91,20 +93,23 @@ void brim__vocab_find_many(brim_token *out, const brim__vocab *vocab, const brim
     for (size_t i = 0; i < count; i++)
         __builtin_prefetch(vocab->text + vocab->text_start[out[i]]);
     for (size_t i = 0; i < count; i++)
-        out[i] = texts[i].size ? find_hashed(vocab, hashes[i], texts[i].text, texts[i].size) : BRIM_TOKEN_NONE;
+        out[i] = texts[i].size ? find_hashed(vocab, hashes[i], texts[i].text, texts[i].size)
+                               : BRIM_TOKEN_NONE;
 }
 
-static brim_status copy_texts(brim__vocab *vocab, const brim_model_file *file, const brim_meta *meta)
+static brim_status copy_texts(brim__vocab *vocab, const brim_model_file *file,
+                              const brim_meta *meta)
 {
     size_t capacity = 0, used = 0;
     for (uint32_t id = 0; id < vocab->size; id++) {
         const char *text;
         size_t size;
         BRIM_TRY(brim_meta_string(&text, &size, file, meta, id));
-        BRIM_FAIL_IF(size > BRIM__TOKEN_TEXT_MAX, FORMAT, "tokenizer.token",
-                     "tokenizer.ggml.tokens: token %u has %zu bytes, more than %d; the file is damaged "
-                     "or not a vocabulary",
-                     id, size, BRIM__TOKEN_TEXT_MAX);
+        BRIM_FAIL_IF(
+            size > BRIM__TOKEN_TEXT_MAX, FORMAT, "tokenizer.token",
+            "tokenizer.ggml.tokens: token %u has %zu bytes, more than %d; the file is damaged "
+            "or not a vocabulary",
+            id, size, BRIM__TOKEN_TEXT_MAX);
         BRIM_FAIL_IF(used + size > UINT32_MAX / 4, LIMIT, "tokenizer.size",
                      "tokenizer.ggml.tokens holds more than 1 GiB of text");
         BRIM_TRY(BRIM_GROW(vocab->ctx, vocab->text, capacity, used + size + 1));
@@ -165,7 +170,10 @@ static int byte_of_text(const char *text, size_t size)
     int value = 0;
     for (int i = 3; i < 5; i++) {
         int c = (unsigned char)text[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : -1;
         if (digit < 0)
             return -1;
         value = value * 16 + digit;
@@ -181,7 +189,8 @@ static brim_status read_kinds(brim__vocab *vocab, const brim_model_file *file)
     const brim_meta *meta = brim_model_file_meta(file, key);
     BRIM_ALLOC(vocab->ctx, vocab->kind, vocab->size);
     memset(vocab->kind, BRIM_TOKEN_NORMAL, vocab->size);
-    BRIM_FAIL_IF(meta && (meta->type != BRIM_META_ARRAY || meta->count != vocab->size), FORMAT, "tokenizer.type",
+    BRIM_FAIL_IF(meta && (meta->type != BRIM_META_ARRAY || meta->count != vocab->size), FORMAT,
+                 "tokenizer.type",
                  "%s has %llu items, the vocabulary has %u tokens; convert the model again", key,
                  (unsigned long long)meta->count, vocab->size);
     for (uint32_t id = 0; id < vocab->size; id++) {
@@ -195,7 +204,8 @@ static brim_status read_kinds(brim__vocab *vocab, const brim_model_file *file)
         int64_t kind;
         BRIM_TRY(brim_meta_i64(&kind, file, meta, id));
         BRIM_FAIL_IF(kind < 0 || kind > BRIM_TOKEN_BYTE, FORMAT, "tokenizer.type",
-                     "%s: token %u is of type %lld; the types are 0 to %d", key, id, (long long)kind, BRIM_TOKEN_BYTE);
+                     "%s: token %u is of type %lld; the types are 0 to %d", key, id,
+                     (long long)kind, BRIM_TOKEN_BYTE);
         if (kind) /* 0 is "undefined": such a token is taken as a normal one */
             vocab->kind[id] = (uint8_t)kind;
     }
@@ -204,7 +214,8 @@ static brim_status read_kinds(brim__vocab *vocab, const brim_model_file *file)
 
 /* Letters back to bytes; false when the text has a character that is no letter of the alphabet:
  * then the token stands for its text. */
-static bool bytes_of_letters(char *out, size_t *out_size, const int16_t letters[LETTERS_END], const char *text, size_t size)
+static bool bytes_of_letters(char *out, size_t *out_size, const int16_t letters[LETTERS_END],
+                             const char *text, size_t size)
 {
     *out_size = 0;
     for (size_t i = 0, length; i < size; i += length) {
@@ -244,12 +255,14 @@ static brim_status fill_bytes(brim__vocab *vocab)
         if (vocab->family == BRIM__VOCAB_SPM && vocab->kind[id] == BRIM_TOKEN_BYTE) {
             int byte = byte_of_text(text, size);
             BRIM_FAIL_IF(byte < 0, FORMAT, "tokenizer.byte",
-                         "tokenizer.ggml.tokens: token %u is of type byte, but its text is \"%s\", not like <0x0A>",
+                         "tokenizer.ggml.tokens: token %u is of type byte, but its text is \"%s\", "
+                         "not like <0x0A>",
                          id, brim__label(text, size).text);
             out[0] = (char)byte, made = 1, done = true;
         } else if (brim__vocab_plain(vocab, (brim_token)id) || vocab->kind[id] == BRIM_TOKEN_BYTE) {
-            done = vocab->family == BRIM__VOCAB_BPE ? bytes_of_letters(out, &made, letters, text, size)
-                                                    : (made = bytes_of_piece(out, text, size), true);
+            done = vocab->family == BRIM__VOCAB_BPE
+                       ? bytes_of_letters(out, &made, letters, text, size)
+                       : (made = bytes_of_piece(out, text, size), true);
         }
         if (!done) {
             memcpy(out, text, size);
@@ -286,10 +299,13 @@ brim_status brim__vocab_read(brim__vocab *out, brim_context *ctx, brim__vocab_fa
     const char *key = "tokenizer.ggml.tokens";
     const brim_meta *meta = brim_model_file_meta(file, key);
     *out = (brim__vocab){.ctx = ctx, .family = family};
-    BRIM_FAIL_IF(!meta || meta->type != BRIM_META_ARRAY || meta->item_type != BRIM_META_STRING || !meta->count,
-                 FORMAT, "tokenizer.vocab", "%s is absent, empty or not a list of texts: the file has no vocabulary", key);
-    BRIM_FAIL_IF(meta->count > BRIM__VOCAB_TOKENS_MAX, LIMIT, "tokenizer.size", "%s has %llu tokens, the limit is %d", key,
-                 (unsigned long long)meta->count, BRIM__VOCAB_TOKENS_MAX);
+    BRIM_FAIL_IF(!meta || meta->type != BRIM_META_ARRAY || meta->item_type != BRIM_META_STRING ||
+                     !meta->count,
+                 FORMAT, "tokenizer.vocab",
+                 "%s is absent, empty or not a list of texts: the file has no vocabulary", key);
+    BRIM_FAIL_IF(meta->count > BRIM__VOCAB_TOKENS_MAX, LIMIT, "tokenizer.size",
+                 "%s has %llu tokens, the limit is %d", key, (unsigned long long)meta->count,
+                 BRIM__VOCAB_TOKENS_MAX);
     out->size = (uint32_t)meta->count;
     brim_status status = BRIM_NO_MEMORY;
     out->text_start = brim__alloc(ctx, (out->size + 1) * sizeof *out->text_start);

@@ -22,14 +22,14 @@ typedef enum brim__vocab_family {
 typedef struct brim__vocab {
     brim_context *ctx;
     brim__vocab_family family;
-    uint32_t size;           /* tokens */
-    uint32_t text_size_max;  /* bytes of the longest text */
-    char *text;              /* all texts, one after the other */
-    uint32_t *text_start;    /* (size + 1) */
-    char *bytes;             /* what each token stands for, likewise */
-    uint32_t *bytes_start;   /* (size + 1) */
-    uint8_t *kind;           /* brim_token_kind */
-    uint64_t *slots;         /* open addressing: high half of the hash, id + 1; 0 is free */
+    uint32_t size;          /* tokens */
+    uint32_t text_size_max; /* bytes of the longest text */
+    char *text;             /* all texts, one after the other */
+    uint32_t *text_start;   /* (size + 1) */
+    char *bytes;            /* what each token stands for, likewise */
+    uint32_t *bytes_start;  /* (size + 1) */
+    uint8_t *kind;          /* brim_token_kind */
+    uint64_t *slots;        /* open addressing: high half of the hash, id + 1; 0 is free */
     uint32_t slot_mask;
     char letters[256][2];       /* each byte in the alphabet of GPT-2; the second is 0 if unused */
     brim_token byte_token[256]; /* the token of a single byte, or BRIM_TOKEN_NONE */
@@ -48,9 +48,11 @@ typedef struct brim__slice {
     const char *text;
     size_t size;
 } brim__slice;
-void brim__vocab_find_many(brim_token *out, const brim__vocab *vocab, const brim__slice *texts, size_t count);
+void brim__vocab_find_many(brim_token *out, const brim__vocab *vocab, const brim__slice *texts,
+                           size_t count);
 
-static inline const char *brim__vocab_text(const brim__vocab *vocab, brim_token id, size_t *out_size)
+static inline const char *brim__vocab_text(const brim__vocab *vocab, brim_token id,
+                                           size_t *out_size)
 {
     *out_size = vocab->text_start[id + 1] - vocab->text_start[id];
     return vocab->text + vocab->text_start[id];

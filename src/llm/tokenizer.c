@@ -8,8 +8,8 @@
  * gives them. The others may be words of a vocabulary (Qwen's has a normal token </s>) and count
  * only where the file says that they are special. */
 static const char *const end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>",
-    "</s>", "<end_of_turn>", "<EOT>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>",    "<|endoftext|>", "<|end_of_text|>",
+    "<|end|>",    "</s>",       "<end_of_turn>", "<EOT>",
 };
 
 static void mark_end(brim_tokenizer *t, brim_token id)
@@ -19,21 +19,24 @@ static void mark_end(brim_tokenizer *t, brim_token id)
 }
 
 /* *out stays as it is when the key is absent. */
-static brim_status read_id(brim_token *out, const brim_tokenizer *t, const brim_model_file *file, const char *key)
+static brim_status read_id(brim_token *out, const brim_tokenizer *t, const brim_model_file *file,
+                           const char *key)
 {
     const brim_meta *meta = brim_model_file_meta(file, key);
     if (!meta)
         return BRIM_OK;
     uint64_t id;
     BRIM_TRY(brim_meta_u64(&id, file, meta, 0));
-    BRIM_FAIL_IF(id >= t->vocab.size, FORMAT, "tokenizer.id", "%s is %llu, the vocabulary has %u tokens", key,
-                 (unsigned long long)id, t->vocab.size);
+    BRIM_FAIL_IF(id >= t->vocab.size, FORMAT, "tokenizer.id",
+                 "%s is %llu, the vocabulary has %u tokens", key, (unsigned long long)id,
+                 t->vocab.size);
     *out = (brim_token)id;
     return BRIM_OK;
 }
 
 /* An optional text. */
-static brim_status read_text(const char **out, size_t *out_size, const brim_model_file *file, const char *key)
+static brim_status read_text(const char **out, size_t *out_size, const brim_model_file *file,
+                             const char *key)
 {
     const brim_meta *meta = brim_model_file_meta(file, key);
     *out = "";
@@ -41,7 +44,8 @@ static brim_status read_text(const char **out, size_t *out_size, const brim_mode
     return meta ? brim_meta_string(out, out_size, file, meta, 0) : BRIM_OK;
 }
 
-static brim_status read_family(brim_tokenizer *t, brim__vocab_family *out, const brim_model_file *file)
+static brim_status read_family(brim_tokenizer *t, brim__vocab_family *out,
+                               const brim_model_file *file)
 {
     const char *model, *pre;
     size_t model_size, pre_size;
@@ -54,17 +58,20 @@ static brim_status read_family(brim_tokenizer *t, brim__vocab_family *out, const
         return BRIM_OK;
     }
     BRIM_FAIL_IF(model_size != 4 || memcmp(model, "gpt2", 4), UNSUPPORTED, "tokenizer.model",
-                 "tokenizer.ggml.model is \"%s\"; supported are gpt2 (byte-level BPE) and llama (SentencePiece)",
+                 "tokenizer.ggml.model is \"%s\"; supported are gpt2 (byte-level BPE) and llama "
+                 "(SentencePiece)",
                  brim__label(model, model_size).text);
     *out = BRIM__VOCAB_BPE;
     t->pre = BRIM__PRE_DEFAULT;
     BRIM_FAIL_IF(pre_size && !brim__pre_parse(&t->pre, pre, pre_size), UNSUPPORTED, "tokenizer.pre",
-                 "tokenizer.ggml.pre is \"%s\"; supported are %s", brim__label(pre, pre_size).text, BRIM__PRE_NAMES);
+                 "tokenizer.ggml.pre is \"%s\"; supported are %s", brim__label(pre, pre_size).text,
+                 BRIM__PRE_NAMES);
     return BRIM_OK;
 }
 
 /* A file that says nothing gets BOS in the families whose reference tokenizers add it. */
-static brim_status read_adds_bos(brim_tokenizer *t, brim__vocab_family family, const brim_model_file *file)
+static brim_status read_adds_bos(brim_tokenizer *t, brim__vocab_family family,
+                                 const brim_model_file *file)
 {
     const brim_meta *meta = brim_model_file_meta(file, "tokenizer.ggml.add_bos_token");
     t->adds_bos = family == BRIM__VOCAB_SPM || t->pre == BRIM__PRE_LLAMA3;
@@ -121,7 +128,8 @@ static brim_status read_all(brim_tokenizer *t, const brim_model_file *file)
     return brim__bpe_read(&t->bpe, &t->vocab, t->pre == BRIM__PRE_LLAMA3, file);
 }
 
-brim_status brim_tokenizer_create(brim_tokenizer **out, brim_context *ctx, const brim_model_file *file)
+brim_status brim_tokenizer_create(brim_tokenizer **out, brim_context *ctx,
+                                  const brim_model_file *file)
 {
     *out = NULL;
     brim_tokenizer *t;

@@ -18,7 +18,7 @@ struct brim_tokenizer {
     brim__spm spm;
     brim_token bos, eos;
     bool adds_bos;
-    uint64_t *ends; /* a bit a token */
+    uint64_t *ends;        /* a bit a token */
     brim__chat_rules chat; /* of the file's own template */
 };
 

@@ -37,8 +37,9 @@ static void report_access(brim__check *c, const char *id, uint32_t i, unsigned n
 {
     brim__where where = brim__check_where(c, i);
     const brim_access *a = &c->program->instructions[i].accesses[n];
-    brim__check_report(c, id, i, BRIM_NONE, "%s: access %u (buffer %s): %s", where.text, n,
-                       a->buffer < c->program->buffer_count ? c->program->buffers[a->buffer].name : "?", what);
+    brim__check_report(
+        c, id, i, BRIM_NONE, "%s: access %u (buffer %s): %s", where.text, n,
+        a->buffer < c->program->buffer_count ? c->program->buffers[a->buffer].name : "?", what);
 }
 
 /* ---- bounds ---- */
@@ -83,8 +84,9 @@ static void check_bounds(brim__check *c, uint32_t i)
     const brim_program *p = c->program;
     const brim_instruction *in = &p->instructions[i];
     for (unsigned n = 0; n < in->access_count; n++) {
-        const char *what = check_indices(p, &in->accesses[n]) ? access_out_of_bounds(p, &in->accesses[n])
-                                                              : "it names a buffer that does not exist";
+        const char *what = check_indices(p, &in->accesses[n])
+                               ? access_out_of_bounds(p, &in->accesses[n])
+                               : "it names a buffer that does not exist";
         if (!what)
             continue;
         c->unsound[i] = true;
@@ -100,9 +102,9 @@ static void check_bounds(brim__check *c, uint32_t i)
             continue;
         brim__where where = brim__check_where(c, i);
         brim__check_report(c, "check.bounds", i, BRIM_NONE,
-                           "%s: tile run %u is row blocks %u to %llu of tensor %s, which has %u", where.text, r,
-                           run->first, (unsigned long long)run->first + run->count, t ? t->desc.name : "?",
-                           t ? t->tiling.row_blocks : 0);
+                           "%s: tile run %u is row blocks %u to %llu of tensor %s, which has %u",
+                           where.text, r, run->first, (unsigned long long)run->first + run->count,
+                           t ? t->desc.name : "?", t ? t->tiling.row_blocks : 0);
     }
 }
 
@@ -118,7 +120,9 @@ static const char *role_broken(const brim_program *p, uint32_t i, const brim_acc
     const brim_buffer_desc *buffer = &p->buffers[a->buffer];
     bool next = a->flags & BRIM_ACCESS_NEXT;
     if (a->kind == BRIM_READ)
-        return buffer->role == BRIM_BUFFER_OUTPUT ? "an output is for the host, no instruction reads it" : NULL;
+        return buffer->role == BRIM_BUFFER_OUTPUT
+                   ? "an output is for the host, no instruction reads it"
+                   : NULL;
     if (a->kind == BRIM_APPEND && buffer->role != BRIM_BUFFER_STATE)
         return "only state is appended to";
     if (buffer->role == BRIM_BUFFER_CONST)
@@ -146,12 +150,14 @@ static const char *table_broken(const brim_access *a)
 {
     if (a->kind == BRIM_WRITE && a->table_buffer != BRIM_NONE && a->count > 1 &&
         !(a->flags & BRIM_ACCESS_INJECTIVE))
-        return "two entries of its table may be equal, so a byte may be written twice: make the table's entries "
+        return "two entries of its table may be equal, so a byte may be written twice: make the "
+               "table's entries "
                "differ and declare it injective";
     return NULL;
 }
 
-static const char *packet_broken(const brim_program *p, const brim_access *a, const bool *packet_buffer)
+static const char *packet_broken(const brim_program *p, const brim_access *a,
+                                 const bool *packet_buffer)
 {
     const brim_buffer_desc *buffer = &p->buffers[a->buffer];
     if (!packet_buffer[a->buffer])
@@ -182,9 +188,11 @@ static void check_roles(brim__check *c, uint32_t i, const bool *packet_buffer)
         if ((what = packet_broken(p, a, packet_buffer)))
             report_access(c, "check.packet", i, n, what);
         if (a->count_buffer != BRIM_NONE && p->buffers[a->count_buffer].role == BRIM_BUFFER_OUTPUT)
-            report_access(c, "check.role", i, n, "it is counted by an output, which no instruction reads");
+            report_access(c, "check.role", i, n,
+                          "it is counted by an output, which no instruction reads");
         if (a->table_buffer != BRIM_NONE && p->buffers[a->table_buffer].role == BRIM_BUFFER_OUTPUT)
-            report_access(c, "check.role", i, n, "its table is an output, which no instruction reads");
+            report_access(c, "check.role", i, n,
+                          "its table is an output, which no instruction reads");
     }
 }
 
@@ -250,25 +258,28 @@ static void check_derived(brim__check *c, uint32_t i)
     derived.runs[0] = derived.runs[1] = (brim_tile_run){.tensor = BRIM_NONE};
     brim__where where = brim__check_where(c, i);
     if (op->derive(&derived, p, in) != BRIM_OK) {
-        brim__check_report(c, "check.operand", i, BRIM_NONE, "%s: %s", where.text, brim_last_message());
+        brim__check_report(c, "check.operand", i, BRIM_NONE, "%s: %s", where.text,
+                           brim_last_message());
         return;
     }
     if (derived.access_count != in->access_count) {
-        brim__check_report(c, "check.access", i, BRIM_NONE, "%s declares %u accesses; its op makes %u",
-                           where.text, in->access_count, derived.access_count);
+        brim__check_report(c, "check.access", i, BRIM_NONE,
+                           "%s declares %u accesses; its op makes %u", where.text, in->access_count,
+                           derived.access_count);
         return;
     }
     field_pair field;
     for (unsigned n = 0; n < in->access_count; n++)
         if (access_difference(&in->accesses[n], &derived.accesses[n], &field))
             brim__check_report(c, "check.access", i, BRIM_NONE,
-                               "%s: the %s of access %u is %llu; its op makes it %llu", where.text, field.name,
-                               n, (unsigned long long)field.declared, (unsigned long long)field.derived);
+                               "%s: the %s of access %u is %llu; its op makes it %llu", where.text,
+                               field.name, n, (unsigned long long)field.declared,
+                               (unsigned long long)field.derived);
     for (unsigned r = 0; r < 2; r++)
         if (run_difference(&in->runs[r], &derived.runs[r], &field))
             brim__check_report(c, "check.access", i, BRIM_NONE,
-                               "%s: the %s of tile run %u is %llu; its op makes it %llu", where.text,
-                               field.name, r, (unsigned long long)field.declared,
+                               "%s: the %s of tile run %u is %llu; its op makes it %llu",
+                               where.text, field.name, r, (unsigned long long)field.declared,
                                (unsigned long long)field.derived);
 }
 
@@ -284,12 +295,12 @@ static void check_waits(brim__check *c, uint32_t i)
             continue;
         brim__where where = brim__check_where(c, i);
         if (value == 0)
-            brim__check_report(c, "check.wait", i, BRIM_NONE, "%s waits for 0 signals of counter %s", where.text,
-                               counter->name);
+            brim__check_report(c, "check.wait", i, BRIM_NONE,
+                               "%s waits for 0 signals of counter %s", where.text, counter->name);
         else
             brim__check_report(c, "check.deadlock", i, BRIM_NONE,
-                               "%s waits for %u signals of counter %s, which gets %u in an epoch", where.text,
-                               value, counter->name, counter->total);
+                               "%s waits for %u signals of counter %s, which gets %u in an epoch",
+                               where.text, value, counter->name, counter->total);
     }
 }
 
@@ -305,15 +316,15 @@ static brim_status check_queues(brim__check *c)
                 continue;
             if (taker[q] == l + 1)
                 brim__check_report(c, "check.queue", BRIM_NONE, BRIM_NONE,
-                                   "lane %u takes from queue %s twice; the second time it is empty", l,
-                                   p->queues[q].name);
+                                   "lane %u takes from queue %s twice; the second time it is empty",
+                                   l, p->queues[q].name);
             taker[q] = l + 1;
         }
     for (size_t q = 0; q < p->queue_count; q++)
         if (taker[q] == 0 && p->queues[q].count)
             brim__check_report(c, "check.queue", p->queues[q].items[0], BRIM_NONE,
-                               "no lane takes from queue %s: its %zu pieces would never run", p->queues[q].name,
-                               p->queues[q].count);
+                               "no lane takes from queue %s: its %zu pieces would never run",
+                               p->queues[q].name, p->queues[q].count);
     brim__free(c->ctx, taker);
     return BRIM_OK;
 }
@@ -336,7 +347,8 @@ static void check_step_end(brim__check *c)
             continue;
         if (first != BRIM_NONE)
             brim__check_report(c, "check.step_end", i, first,
-                               "instructions %u and %u both end the step; exactly one must", first, i);
+                               "instructions %u and %u both end the step; exactly one must", first,
+                               i);
         first = first == BRIM_NONE ? i : first;
     }
     if (first == BRIM_NONE) {
@@ -358,7 +370,8 @@ static void check_step_end(brim__check *c)
         return;
     }
     brim__check_report(c, "check.step_end", first, BRIM_NONE,
-                       "%s writes nothing, so it cannot say whether another epoch follows", where.text);
+                       "%s writes nothing, so it cannot say whether another epoch follows",
+                       where.text);
 }
 
 /* The next epoch begins when step-end is done: whatever is not before it would overlap with it. */
@@ -370,8 +383,8 @@ static void check_all_before_step_end(brim__check *c)
             continue;
         brim__where where = brim__check_where(c, i), end = brim__check_where(c, p->step_end);
         brim__check_report(c, "check.step_end", i, p->step_end,
-                           "%s may still run in the next epoch: nothing orders it before %s", where.text,
-                           end.text);
+                           "%s may still run in the next epoch: nothing orders it before %s",
+                           where.text, end.text);
     }
 }
 
@@ -427,6 +440,7 @@ brim_status brim_program_check(const brim_program *program, brim_context *ctx, u
     brim__free(ctx, c.unsound);
     brim__free(ctx, c.uses);
     brim__free(ctx, c.use_start);
+    brim__free(ctx, c.unstable);
     brim__free(ctx, c.packets);
     brim__free(ctx, c.list_before);
     brim__free(ctx, c.order.sequence);

@@ -25,9 +25,9 @@ typedef enum brim__use_what {
 typedef struct brim__use {
     brim__region region; /* at most these bytes */
     uint32_t instruction;
-    uint8_t access;      /* index in the instruction */
-    uint8_t what;        /* brim__use_what */
-    bool writes;         /* WRITE or APPEND */
+    uint8_t access; /* index in the instruction */
+    uint8_t what;   /* brim__use_what */
+    bool writes;    /* WRITE or APPEND */
     bool packet, next;
 } brim__use;
 
@@ -45,7 +45,7 @@ typedef struct brim__order {
     uint32_t *sequence; /* place -> instruction */
     uint32_t *place;    /* instruction -> place */
     uint64_t *bits;
-    size_t *row;        /* by place: index of the row's first word in bits */
+    size_t *row; /* by place: index of the row's first word in bits */
 } brim__order;
 
 typedef struct brim__check {
@@ -59,9 +59,11 @@ typedef struct brim__check {
     bool *unsound; /* by instruction: its regions are out of bounds and are not looked at further */
     brim__use *uses;
     size_t *use_start; /* by buffer; one more entry than buffers */
+    bool *unstable;    /* by buffer: its count words and tables may change within an epoch */
     brim__packet_edge *packets;
     size_t packet_count, packet_capacity;
-    uint32_t *list_before; /* by instruction: the one before it in its lane's own list, or BRIM_NONE */
+    uint32_t
+        *list_before; /* by instruction: the one before it in its lane's own list, or BRIM_NONE */
     brim__order order;
 } brim__check;
 
@@ -96,7 +98,7 @@ static inline bool brim__check_before(const brim__check *c, uint32_t a, uint32_t
 }
 
 /* Fills c->packets of a program whose bounds are known to be right: for predict. */
-brim_status brim__packet_edges(brim__packet_edge **out, size_t *out_count, const brim_program *program,
-                               brim_context *ctx);
+brim_status brim__packet_edges(brim__packet_edge **out, size_t *out_count,
+                               const brim_program *program, brim_context *ctx);
 
 #endif

@@ -2,13 +2,14 @@
  *
  * What must hold, for two uses of the same bytes of the same copy of a buffer:
  * - if one of them writes, they are ordered;
- * - scratch is written before it is read, and output bytes are written once an epoch;
+ * - output bytes are written once an epoch (scratch may be used again, in order);
  * - an instruction does not write what it reads: it could not be done again;
  * - a packet's word has one writer, and its reader is ordered by the packet itself.
- * And all that is read from scratch has been written, whatever the count words say. */
+ * And all that is read from scratch has been written before, whatever the count words say. */
 #include "program/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { USES_MAX_AN_ACCESS = 3 };
 /* Bounds on work, some seconds each. */
@@ -24,12 +25,13 @@ static const brim_access *access_of(const brim__check *c, const brim__use *u)
 
 static uint32_t buffer_of(const brim_access *a, brim__use_what what)
 {
-    return what == BRIM__USE_ACCESS ? a->buffer
+    return what == BRIM__USE_ACCESS  ? a->buffer
            : what == BRIM__USE_COUNT ? a->count_buffer
                                      : a->table_buffer;
 }
 
-static brim__use use_make(const brim_access *a, uint32_t instruction, unsigned access, brim__use_what what)
+static brim__use use_make(const brim_access *a, uint32_t instruction, unsigned access,
+                          brim__use_what what)
 {
     brim__use u = {.instruction = instruction, .access = (uint8_t)access, .what = (uint8_t)what};
     switch (what) {
@@ -43,7 +45,8 @@ static brim__use use_make(const brim_access *a, uint32_t instruction, unsigned a
         u.region = (brim__region){a->count_offset, 4, 4, 1};
         break;
     case BRIM__USE_TABLE:
-        u.region = (brim__region){a->table_offset, 4 * (uint64_t)a->count, 4 * (uint64_t)a->count, 1};
+        u.region =
+            (brim__region){a->table_offset, 4 * (uint64_t)a->count, 4 * (uint64_t)a->count, 1};
         break;
     }
     return u;
@@ -83,6 +86,32 @@ static size_t each_use(brim__check *c, bool store)
     return count;
 }
 
+/* Which buffers may change their words within an epoch: state, and scratch of which some byte is
+ * written twice. Only those that hold count words or tables matter. */
+static brim_status find_unstable(brim__check *c)
+{
+    const brim_program *p = c->program;
+    uint64_t pairs = 0;
+    BRIM_CALLOC(c->ctx, c->unstable, p->buffer_count + 1);
+    for (size_t b = 0; b < p->buffer_count; b++) {
+        const brim__use *uses = c->uses + c->use_start[b];
+        size_t count = c->use_start[b + 1] - c->use_start[b], read = 0;
+        c->unstable[b] = p->buffers[b].role == BRIM_BUFFER_STATE;
+        while (read < count && uses[read].what == BRIM__USE_ACCESS)
+            read++;
+        if (read == count || p->buffers[b].role != BRIM_BUFFER_SCRATCH)
+            continue;
+        for (size_t i = 0; i < count && !c->unstable[b]; i++)
+            for (size_t k = uses[i].writes ? i + 1 : count; k < count && !c->unstable[b];
+                 k++, pairs++)
+                c->unstable[b] =
+                    uses[k].writes && brim__regions_overlap(&uses[i].region, &uses[k].region);
+        BRIM_FAIL_IF(pairs > USE_PAIRS_MAX, LIMIT, "check.limit",
+                     "buffer '%s' has too many writes to compare", p->buffers[b].name);
+    }
+    return BRIM_OK;
+}
+
 brim_status brim__check_collect(brim__check *c)
 {
     const brim_program *p = c->program;
@@ -99,7 +128,7 @@ brim_status brim__check_collect(brim__check *c)
         if (c->use_start[b + 1] - c->use_start[b] > 1)
             qsort(c->uses + c->use_start[b], c->use_start[b + 1] - c->use_start[b], sizeof *c->uses,
                   compare_uses);
-    return BRIM_OK;
+    return find_unstable(c);
 }
 
 /* Of the buffer that has most. */
@@ -135,9 +164,10 @@ static bool waits_for_all(const brim_program *p, uint32_t reader, uint32_t write
         for (unsigned m = 0; m < r->access_count && !found; m++) {
             const brim_access *b = &r->accesses[m];
             brim__region seen = brim__region_of(b);
-            found = b->kind == BRIM_READ && (b->flags & BRIM_ACCESS_PACKET) && b->buffer == a->buffer &&
-                    b->count_buffer == BRIM_NONE && (a->flags & BRIM_ACCESS_PACKET) &&
-                    a->count_buffer == BRIM_NONE && seen.count == 1 && seen.offset <= region.offset &&
+            found = b->kind == BRIM_READ && (b->flags & BRIM_ACCESS_PACKET) &&
+                    b->buffer == a->buffer && b->count_buffer == BRIM_NONE &&
+                    (a->flags & BRIM_ACCESS_PACKET) && a->count_buffer == BRIM_NONE &&
+                    seen.count == 1 && seen.offset <= region.offset &&
                     brim__region_end(&region) <= brim__region_end(&seen);
         }
         if (!found)
@@ -172,8 +202,8 @@ brim_status brim__check_packets(brim__check *c)
             if (!reads_packet(&uses[r]))
                 continue;
             pairs += count;
-            BRIM_FAIL_IF(pairs > USE_PAIRS_MAX, LIMIT, "check.limit", "buffer '%s' has too many packets",
-                         c->program->buffers[b].name);
+            BRIM_FAIL_IF(pairs > USE_PAIRS_MAX, LIMIT, "check.limit",
+                         "buffer '%s' has too many packets", c->program->buffers[b].name);
             for (size_t w = 0; w < count; w++)
                 if (uses[w].writes && uses[w].packet &&
                     brim__regions_overlap(&uses[w].region, &uses[r].region))
@@ -183,8 +213,8 @@ brim_status brim__check_packets(brim__check *c)
     return BRIM_OK;
 }
 
-brim_status brim__packet_edges(brim__packet_edge **out, size_t *out_count, const brim_program *program,
-                               brim_context *ctx)
+brim_status brim__packet_edges(brim__packet_edge **out, size_t *out_count,
+                               const brim_program *program, brim_context *ctx)
 {
     brim__check c = {.program = program, .ctx = ctx};
     brim_status status;
@@ -195,6 +225,7 @@ brim_status brim__packet_edges(brim__packet_edge **out, size_t *out_count, const
     brim__free(ctx, c.unsound);
     brim__free(ctx, c.use_start);
     brim__free(ctx, c.uses);
+    brim__free(ctx, c.unstable);
     if (status != BRIM_OK) {
         brim__free(ctx, c.packets);
         c.packets = NULL;
@@ -212,9 +243,10 @@ static bool kept_apart_by_table(const brim__check *c, const brim__use *x, const 
 {
     const brim_access *a = access_of(c, x), *b = access_of(c, y);
     if (!(a->flags & b->flags & BRIM_ACCESS_INJECTIVE) || a->table_buffer != b->table_buffer ||
-        a->offset != b->offset || a->stride != b->stride || a->size > a->stride || b->size > b->stride)
+        a->offset != b->offset || a->stride != b->stride || a->size > a->stride ||
+        b->size > b->stride)
         return false;
-    if (c->program->buffers[a->table_buffer].role == BRIM_BUFFER_STATE)
+    if (c->unstable[a->table_buffer])
         return false; /* it may change between the two */
     uint64_t a_end = a->table_offset + 4 * (uint64_t)a->count;
     uint64_t b_end = b->table_offset + 4 * (uint64_t)b->count;
@@ -234,13 +266,13 @@ static unsigned long long overlap_begin(const brim__use *x, const brim__use *y)
     return x->region.offset > y->region.offset ? x->region.offset : y->region.offset;
 }
 
-static void report_pair(brim__check *c, const char *id, const char *why, size_t buffer, const brim__use *x,
-                        const brim__use *y)
+static void report_pair(brim__check *c, const char *id, const char *why, size_t buffer,
+                        const brim__use *x, const brim__use *y)
 {
     brim__where a = brim__check_where(c, x->instruction), b = brim__check_where(c, y->instruction);
-    brim__check_report(c, id, x->instruction, y->instruction, "%s %s buffer %s and %s %s it near byte %llu: %s",
-                       a.text, verb(x), c->program->buffers[buffer].name, b.text, verb(y),
-                       overlap_begin(x, y), why);
+    brim__check_report(c, id, x->instruction, y->instruction,
+                       "%s %s buffer %s and %s %s it near byte %llu: %s", a.text, verb(x),
+                       c->program->buffers[buffer].name, b.text, verb(y), overlap_begin(x, y), why);
 }
 
 /* Uses of one instruction. */
@@ -251,21 +283,21 @@ static void check_own_pair(brim__check *c, size_t buffer, const brim__use *x, co
     if (x->writes && y->writes && kept_apart_by_table(c, x, y))
         return;
     brim__where where = brim__check_where(c, x->instruction);
-    brim__check_report(c, x->writes && y->writes ? "check.race" : "check.in_place", x->instruction,
-                       BRIM_NONE, "%s %s buffer %s and %s it near byte %llu: an instruction must not %s",
-                       where.text, verb(x), c->program->buffers[buffer].name, verb(y), overlap_begin(x, y),
-                       x->writes && y->writes ? "write a byte twice" : "write what it reads");
+    brim__check_report(
+        c, x->writes && y->writes ? "check.race" : "check.in_place", x->instruction, BRIM_NONE,
+        "%s %s buffer %s and %s it near byte %llu: an instruction must not %s", where.text, verb(x),
+        c->program->buffers[buffer].name, verb(y), overlap_begin(x, y),
+        x->writes && y->writes ? "write a byte twice" : "write what it reads");
 }
 
-/* The rules for a use that writes and another use of the same copy. */
+/* The rules for a use that writes and another use of the same copy. Whether what is ordered before
+ * a read has written all of it is for brim__check_reads(). */
 static void check_pair(brim__check *c, size_t buffer, const brim__use *w, const brim__use *u)
 {
-    brim_buffer_role role = c->program->buffers[buffer].role;
-    /* Scratch may be used again later in the epoch: what is ordered there cannot be mistaken. */
-    bool once = role == BRIM_BUFFER_OUTPUT;
-    bool before = brim__check_before(c, w->instruction, u->instruction);
-    bool after = brim__check_before(c, u->instruction, w->instruction);
-    if (u->writes ? !once && (before || after) : before || (!once && after))
+    bool once = c->program->buffers[buffer].role == BRIM_BUFFER_OUTPUT || w->packet;
+    bool ordered = brim__check_before(c, w->instruction, u->instruction) ||
+                   brim__check_before(c, u->instruction, w->instruction);
+    if (ordered && !(once && u->writes))
         return;
     if (w->packet && reads_packet(u))
         return;
@@ -273,12 +305,9 @@ static void check_pair(brim__check *c, size_t buffer, const brim__use *w, const 
         return;
     if (u->writes && kept_apart_by_table(c, w, u))
         return;
-    if (u->writes && (before || after))
-        report_pair(c, "check.race", "a byte is written once in an epoch", buffer, w, u);
-    else if (after)
-        report_pair(c, "check.uninitialised", "it is read before it is written", buffer, u, w);
-    else
-        report_pair(c, "check.race", "nothing orders the two", buffer, w, u);
+    report_pair(c, "check.race",
+                ordered ? "a byte of it is written once in an epoch" : "nothing orders the two",
+                buffer, w, u);
 }
 
 /* The first use that may reach past `offset`; reach[k] is the furthest end of uses 0..k. */
@@ -314,7 +343,8 @@ static brim_status check_buffer(brim__check *c, size_t buffer, uint64_t *reach, 
         BRIM_FAIL_IF(*pairs > USE_PAIRS_MAX, LIMIT, "check.limit",
                      "buffer '%s' has too many accesses to compare: split it",
                      c->program->buffers[buffer].name);
-        for (size_t k = first; k < count && uses[k].region.offset < end && !brim__check_full(c); k++, ++*pairs) {
+        for (size_t k = first; k < count && uses[k].region.offset < end && !brim__check_full(c);
+             k++, ++*pairs) {
             if (k == i || (uses[k].writes && k < i) || uses[k].next != uses[i].next)
                 continue;
             if (uses[k].instruction == uses[i].instruction)
@@ -331,7 +361,8 @@ brim_status brim__check_races(brim__check *c)
     uint64_t pairs = 0, *reach;
     BRIM_ALLOC(c->ctx, reach, most_uses(c) * sizeof *reach + 1);
     brim_status status = BRIM_OK;
-    for (size_t b = 0; b < c->program->buffer_count && !brim__check_full(c) && status == BRIM_OK; b++)
+    for (size_t b = 0; b < c->program->buffer_count && !brim__check_full(c) && status == BRIM_OK;
+         b++)
         status = check_buffer(c, b, reach, &pairs);
     brim__free(c->ctx, reach);
     return status;
@@ -339,12 +370,11 @@ brim_status brim__check_races(brim__check *c)
 
 /* ---- reads of what was not written ---- */
 
-/* The value of a count word in STATE may change within an epoch, so it proves nothing about
- * another access. */
+/* A count word that may change within an epoch proves nothing about another access. */
 static brim__part stable_part(const brim__check *c, brim__part part, uint32_t nonce)
 {
     uint32_t buffer = part.condition.buffer;
-    if (buffer != BRIM_NONE && c->program->buffers[buffer].role == BRIM_BUFFER_STATE)
+    if (buffer != BRIM_NONE && c->unstable[buffer])
         part.condition.buffer = BRIM_NONE - 1 - nonce; /* equal to no other */
     return part;
 }
@@ -385,31 +415,51 @@ typedef struct read_part {
     const brim__use *use;
 } read_part;
 
+static int compare_parts(const brim__part *x, const brim__part *y)
+{
+    const uint64_t a[] = {x->region.offset,   x->region.size,      x->region.stride,
+                          x->region.count,    x->condition.buffer, x->condition.offset,
+                          x->condition.first, x->condition.step};
+    const uint64_t b[] = {y->region.offset,   y->region.size,      y->region.stride,
+                          y->region.count,    y->condition.buffer, y->condition.offset,
+                          y->condition.first, y->condition.step};
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++)
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    return 0;
+}
+
+static int compare_writes(const void *a, const void *b)
+{
+    return compare_parts(a, b);
+}
+
 static int compare_reads(const void *a, const void *b)
 {
     const read_part *x = a, *y = b;
-#define BY(field)                                                                                  \
-    if (x->part.field != y->part.field)                                                            \
-        return x->part.field < y->part.field ? -1 : 1
-    BY(region.offset);
-    BY(region.size);
-    BY(region.stride);
-    BY(region.count);
-    BY(condition.buffer);
-    BY(condition.offset);
-    BY(condition.first);
-    BY(condition.step);
-#undef BY
+    int order = compare_parts(&x->part, &y->part);
+    if (order)
+        return order;
     if (x->use->packet != y->use->packet)
         return x->use->packet ? 1 : -1;
-    return (x->use->instruction > y->use->instruction) - (x->use->instruction < y->use->instruction);
+    return (x->use->instruction > y->use->instruction) -
+           (x->use->instruction < y->use->instruction);
 }
 
 static bool same_read(const read_part *x, const read_part *y)
 {
-    read_part a = *x;
-    a.use = y->use;
-    return x->use->packet == y->use->packet && compare_reads(&a, y) == 0;
+    return x->use->packet == y->use->packet && compare_parts(&x->part, &y->part) == 0;
+}
+
+/* An instruction that writes byte `at` later than `u` reads it, or BRIM_NONE. */
+static uint32_t later_writer(const brim__check *c, size_t buffer, const brim__use *u, uint64_t at)
+{
+    const brim__region byte = {at, 1, 1, 1};
+    for (size_t k = c->use_start[buffer]; k < c->use_start[buffer + 1]; k++)
+        if (c->uses[k].writes && brim__check_before(c, u->instruction, c->uses[k].instruction) &&
+            brim__regions_overlap(&c->uses[k].region, &byte))
+            return c->uses[k].instruction;
+    return BRIM_NONE;
 }
 
 static void report_gap(brim__check *c, size_t buffer, const brim__use *u, brim__cover_result result,
@@ -418,47 +468,123 @@ static void report_gap(brim__check *c, size_t buffer, const brim__use *u, brim__
     brim__where where = brim__check_where(c, u->instruction);
     const char *name = c->program->buffers[buffer].name;
     const char *id = u->packet ? "check.deadlock" : "check.uninitialised";
-    if (result == BRIM__COVER_UNKNOWN)
+    uint32_t later = later_writer(c, buffer, u, missing);
+    if (result == BRIM__COVER_UNKNOWN) {
+        brim__check_report(
+            c, id, u->instruction, BRIM_NONE,
+            "%s %s buffer %s, whose writes are too scattered to show that all of it is "
+            "written",
+            where.text, verb(u), name);
+    } else if (later != BRIM_NONE) {
+        brim__where writer = brim__check_where(c, later);
+        brim__check_report(c, id, u->instruction, later,
+                           "%s %s byte %llu of buffer %s before %s writes it", where.text, verb(u),
+                           (unsigned long long)missing, name, writer.text);
+    } else {
         brim__check_report(c, id, u->instruction, BRIM_NONE,
-                           "%s %s buffer %s, whose writes are too scattered to show that all of it is "
-                           "written",
-                           where.text, verb(u), name);
-    else
-        brim__check_report(c, id, u->instruction, BRIM_NONE, "%s %s byte %llu of buffer %s, which %s",
-                           where.text, u->packet ? "waits for" : verb(u), (unsigned long long)missing, name,
+                           "%s %s byte %llu of buffer %s, which %s", where.text,
+                           u->packet ? "waits for" : verb(u), (unsigned long long)missing, name,
                            u->packet ? "no packet is bound to bring" : "nothing is bound to write");
+    }
 }
 
-/* `reads` and `writes` have room for all uses of the buffer. */
-static brim_status check_buffer_reads(brim__check *c, size_t buffer, read_part *reads, brim__part *writes,
-                                      uint64_t *work)
+/* Room for all uses of a buffer. `sources` are the writes that a read may stand on, by their index
+ * among the uses, and `writes` what they write; the `before` ones are those of the read looked at
+ * before. */
+typedef struct read_work {
+    read_part *reads;
+    brim__part *writes, *before_writes;
+    uint32_t *sources, *before;
+    size_t source_count, before_count, write_count, before_write_count;
+    uint64_t work;
+} read_work;
+
+/* The writes that touch what is read and do not come after it. (One that is not ordered is a race,
+ * which has been reported.) */
+static void find_sources(const brim__check *c, size_t buffer, const read_part *read, read_work *w)
+{
+    const brim__use *uses = c->uses + c->use_start[buffer];
+    size_t count = c->use_start[buffer + 1] - c->use_start[buffer];
+    uint64_t end = brim__region_end(&read->part.region);
+    w->source_count = 0;
+    for (size_t k = 0; k < count && uses[k].region.offset < end; k++)
+        if (uses[k].writes && !uses[k].next &&
+            brim__region_end(&uses[k].region) > read->part.region.offset &&
+            uses[k].instruction != read->use->instruction &&
+            !brim__check_before(c, read->use->instruction, uses[k].instruction))
+            w->sources[w->source_count++] = (uint32_t)k;
+    w->work += count;
+}
+
+/* What the sources write, each region once: layers that use a buffer again write it alike. */
+static void find_writes(const brim__check *c, size_t buffer, read_work *w)
+{
+    const brim__use *uses = c->uses + c->use_start[buffer];
+    size_t count = 0, kept = 0;
+    for (size_t i = 0; i < w->source_count; i++)
+        if (part_written(&w->writes[count], c, &uses[w->sources[i]]))
+            count++;
+    if (count > 1)
+        qsort(w->writes, count, sizeof *w->writes, compare_writes);
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || compare_parts(&w->writes[kept - 1], &w->writes[i]) != 0)
+            w->writes[kept++] = w->writes[i];
+    w->write_count = kept;
+}
+
+static bool same_writes(const read_work *w)
+{
+    if (w->write_count != w->before_write_count)
+        return false;
+    for (size_t i = 0; i < w->write_count; i++)
+        if (compare_parts(&w->writes[i], &w->before_writes[i]) != 0)
+            return false;
+    return true;
+}
+
+/* `again`: the read before was of the same bytes. */
+static brim_status check_read(brim__check *c, size_t buffer, const read_part *read, bool again,
+                              read_work *w)
+{
+    find_writes(c, buffer, w);
+    if (again && same_writes(w))
+        return BRIM_OK;
+    brim__cover_result result;
+    uint64_t missing = 0;
+    BRIM_TRY(brim__cover(&result, &missing, c->ctx, &read->part, w->writes, w->write_count));
+    w->work += w->write_count;
+    if (result != BRIM__COVERED)
+        report_gap(c, buffer, read->use, result, missing);
+    brim__part *swap = w->before_writes;
+    w->before_writes = w->writes;
+    w->before_write_count = w->write_count;
+    w->writes = swap;
+    return BRIM_OK;
+}
+
+static brim_status check_buffer_reads(brim__check *c, size_t buffer, read_work *w)
 {
     const brim__use *uses = c->uses + c->use_start[buffer];
     size_t count = c->use_start[buffer + 1] - c->use_start[buffer], read_count = 0;
     for (size_t i = 0; i < count; i++)
         if (!uses[i].writes && !uses[i].next)
-            reads[read_count++] = (read_part){part_read(c, &uses[i]), &uses[i]};
-    if (read_count == 0)
-        return BRIM_OK;
-    qsort(reads, read_count, sizeof *reads, compare_reads);
+            w->reads[read_count++] = (read_part){part_read(c, &uses[i]), &uses[i]};
+    if (read_count > 1)
+        qsort(w->reads, read_count, sizeof *w->reads, compare_reads);
     for (size_t i = 0; i < read_count && !brim__check_full(c); i++) {
-        if (i > 0 && same_read(&reads[i - 1], &reads[i]))
-            continue;
-        size_t write_count = 0;
-        *work += count;
-        BRIM_FAIL_IF(*work > USE_PAIRS_MAX, LIMIT, "check.limit",
+        BRIM_FAIL_IF(w->work > USE_PAIRS_MAX, LIMIT, "check.limit",
                      "buffer '%s' has too many accesses to compare: split it",
                      c->program->buffers[buffer].name);
-        for (size_t k = 0; k < count; k++)
-            if (uses[k].writes && !uses[k].next && uses[k].region.offset < brim__region_end(&reads[i].part.region) &&
-                brim__region_end(&uses[k].region) > reads[i].part.region.offset &&
-                part_written(&writes[write_count], c, &uses[k]))
-                write_count++;
-        brim__cover_result result;
-        uint64_t missing = 0;
-        BRIM_TRY(brim__cover(&result, &missing, c->ctx, &reads[i].part, writes, write_count));
-        if (result != BRIM__COVERED)
-            report_gap(c, buffer, reads[i].use, result, missing);
+        find_sources(c, buffer, &w->reads[i], w);
+        /* Many instructions read the same bytes after the same writes: one of them is enough. */
+        bool again = i > 0 && same_read(&w->reads[i - 1], &w->reads[i]);
+        if (!again || w->source_count != w->before_count ||
+            memcmp(w->sources, w->before, w->source_count * sizeof *w->sources) != 0)
+            BRIM_TRY(check_read(c, buffer, &w->reads[i], again, w));
+        uint32_t *swap = w->before;
+        w->before = w->sources;
+        w->sources = swap;
+        w->before_count = w->source_count;
     }
     return BRIM_OK;
 }
@@ -466,15 +592,23 @@ static brim_status check_buffer_reads(brim__check *c, size_t buffer, read_part *
 brim_status brim__check_reads(brim__check *c)
 {
     const brim_program *p = c->program;
-    size_t most = most_uses(c);
-    read_part *reads = brim__alloc(c->ctx, most * sizeof *reads + 1);
-    brim__part *writes = brim__alloc(c->ctx, (most + 1) * sizeof *writes);
-    brim_status status = reads && writes ? BRIM_OK : BRIM_NO_MEMORY;
-    uint64_t work = 0;
+    size_t most = most_uses(c) + 1;
+    read_work w = {
+        .reads = brim__alloc(c->ctx, most * sizeof *w.reads),
+        .writes = brim__alloc(c->ctx, most * sizeof *w.writes),
+        .before_writes = brim__alloc(c->ctx, most * sizeof *w.writes),
+        .sources = brim__alloc(c->ctx, most * sizeof *w.sources),
+        .before = brim__alloc(c->ctx, most * sizeof *w.before),
+    };
+    bool room = w.reads && w.writes && w.before_writes && w.sources && w.before;
+    brim_status status = room ? BRIM_OK : BRIM_NO_MEMORY;
     for (size_t b = 0; b < p->buffer_count && status == BRIM_OK && !brim__check_full(c); b++)
         if (p->buffers[b].role == BRIM_BUFFER_SCRATCH)
-            status = check_buffer_reads(c, b, reads, writes, &work);
-    brim__free(c->ctx, reads);
-    brim__free(c->ctx, writes);
+            status = check_buffer_reads(c, b, &w);
+    brim__free(c->ctx, w.reads);
+    brim__free(c->ctx, w.writes);
+    brim__free(c->ctx, w.before_writes);
+    brim__free(c->ctx, w.sources);
+    brim__free(c->ctx, w.before);
     return status;
 }

@@ -38,11 +38,11 @@ typedef struct run {
     uint32_t *edge; /* pairs from, to */
     size_t edge_count, edge_capacity;
     edge_list out;
-    edge_list waiters;  /* by counter: indices into `waits` */
-    uint32_t *missing;  /* by node: edges and waits that do not hold yet */
-    uint32_t *reached;  /* by counter: signals so far */
+    edge_list waiters; /* by counter: indices into `waits` */
+    uint32_t *missing; /* by node: edges and waits that do not hold yet */
+    uint32_t *reached; /* by counter: signals so far */
     bool *done;
-    uint32_t *ready;    /* first in, first out */
+    uint32_t *ready; /* first in, first out */
 } run;
 
 static brim_status add_edge(run *r, uint32_t from, uint32_t to)
@@ -146,7 +146,8 @@ static brim_status sort_waiters(run *r)
         memcpy(copy, r->waiters.to + begin, (end - begin) * sizeof *copy);
         for (uint32_t n = 0; n < end - begin; n++)
             start[wait_value(p, &p->instructions[copy[n] / BRIM_WAITS_MAX]
-                                     .waits[copy[n] % BRIM_WAITS_MAX]) + 1]++;
+                                     .waits[copy[n] % BRIM_WAITS_MAX]) +
+                  1]++;
         for (uint32_t v = 1; v < p->counters[k].total + 2; v++)
             start[v] += start[v - 1];
         for (uint32_t n = 0; n < end - begin; n++)
@@ -172,7 +173,8 @@ static void signal(run *r, uint32_t counter, uint32_t *next, size_t *ready_count
     uint32_t reached = ++r->reached[counter];
     for (; next[counter] < r->waiters.first[counter + 1]; next[counter]++) {
         uint32_t wait = r->waiters.to[next[counter]];
-        if (wait_value(p, &p->instructions[wait / BRIM_WAITS_MAX].waits[wait % BRIM_WAITS_MAX]) > reached)
+        if (wait_value(p, &p->instructions[wait / BRIM_WAITS_MAX].waits[wait % BRIM_WAITS_MAX]) >
+            reached)
             break;
         satisfy(r, wait / BRIM_WAITS_MAX, ready_count);
     }
@@ -414,8 +416,8 @@ static void counts_above(const order_work *o, uint64_t *into, size_t words, uint
 }
 
 /* What must come before a wait at `place` for `value` of the counter's signals, in `into`. */
-static void order_by_some(order_work *o, uint64_t *into, uint32_t place, uint32_t counter, uint32_t value,
-                          bool *out_later)
+static void order_by_some(order_work *o, uint64_t *into, uint32_t place, uint32_t counter,
+                          uint32_t value, bool *out_later)
 {
     const brim__order *order = &o->c->order;
     size_t words = row_words(place);
@@ -540,11 +542,12 @@ static brim_status prepare_order(order_work *o)
     brim__check *c = o->c;
     const brim_program *p = c->program;
     brim_context *ctx = c->ctx;
-    BRIM_FAIL_IF(order_bytes(p) > ORDER_BYTES_MAX, LIMIT, "check.limit",
-                 "the order of %zu instructions and %zu counters would take %llu MiB; the check uses "
-                 "at most %llu: split the program",
-                 p->instruction_count, p->counter_count,
-                 (unsigned long long)(order_bytes(p) >> 20), (unsigned long long)(ORDER_BYTES_MAX >> 20));
+    BRIM_FAIL_IF(
+        order_bytes(p) > ORDER_BYTES_MAX, LIMIT, "check.limit",
+        "the order of %zu instructions and %zu counters would take %llu MiB; the check uses "
+        "at most %llu: split the program",
+        p->instruction_count, p->counter_count, (unsigned long long)(order_bytes(p) >> 20),
+        (unsigned long long)(ORDER_BYTES_MAX >> 20));
     BRIM_ALLOC(ctx, c->order.row, (p->instruction_count + 1) * sizeof(size_t));
     size_t words = 0;
     for (uint32_t place = 0; place < p->instruction_count; place++) {

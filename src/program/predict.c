@@ -18,7 +18,7 @@ typedef struct sim_lane {
     uint32_t instruction; /* taken */
     double free_ns, taken_ns, ready_ns, started_ns;
     double fixed_ns, bytes, compute_ns; /* left of it */
-    uint32_t last;        /* what it did before, or BRIM_NONE */
+    uint32_t last;                      /* what it did before, or BRIM_NONE */
 } sim_lane;
 
 /* A signal that was given. */
@@ -34,15 +34,15 @@ typedef struct sim {
     double now_ns;
     sim_lane *lanes;
     size_t *queue_next;
-    sim_signal *signals;   /* by counter, in order of time */
+    sim_signal *signals; /* by counter, in order of time */
     size_t *signal_start;
     uint32_t *signal_count;
     brim_op_cost *costs;
-    uint32_t *cause;       /* by instruction: the one that its start waited for */
-    sim_signal *done;      /* by instruction; lane BRIM_NONE: not yet */
+    uint32_t *cause;  /* by instruction: the one that its start waited for */
+    sim_signal *done; /* by instruction; lane BRIM_NONE: not yet */
     brim__packet_edge *packets;
     size_t packet_count;
-    size_t *packet_start;  /* by reader */
+    size_t *packet_start; /* by reader */
     size_t done_count;
     brim_prediction *out;
     brim_trace_event *events;
@@ -76,7 +76,8 @@ static brim_op_cost cost_of(const brim_program *p, const brim_instruction *in)
 /* ---- waiting ---- */
 
 /* When the lane sees enough of a counter's signals, and from whom came the last; false: not yet. */
-static bool wait_holds(const sim *s, uint32_t lane, const brim_wait *w, double *ready_ns, uint32_t *cause)
+static bool wait_holds(const sim *s, uint32_t lane, const brim_wait *w, double *ready_ns,
+                       uint32_t *cause)
 {
     if (s->signal_count[w->counter] < w->value || w->value == 0)
         return w->value == 0;
@@ -191,8 +192,8 @@ static void finish(sim *s, uint32_t l)
 /* ---- time ---- */
 
 typedef struct rates {
-    double bytes_ns;  /* of a lane that reads */
-    double compute;   /* share of a core that a lane has */
+    double bytes_ns; /* of a lane that reads */
+    double compute;  /* share of a core that a lane has */
 } rates;
 
 static rates present_rates(const sim *s)
@@ -241,7 +242,8 @@ static void advance_lane(sim_lane *lane, rates r, double dt)
 
 static bool has_finished(const sim_lane *lane)
 {
-    return lane->state == LANE_RUNNING && lane->fixed_ns <= 0 && lane->bytes <= 0 && lane->compute_ns <= 0;
+    return lane->state == LANE_RUNNING && lane->fixed_ns <= 0 && lane->bytes <= 0 &&
+           lane->compute_ns <= 0;
 }
 
 /* One event. False when nothing can happen any more. */
@@ -376,14 +378,17 @@ static brim_status check_machine(const brim_machine *m)
     const double values[] = {m->read_gb_s,       m->lane_read_gb_s, m->lane_gflop_s,
                              m->lane_gop_int8_s, m->signal_ns,      m->instruction_ns};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        BRIM_FAIL_IF(!isfinite(values[i]) || values[i] < (i < 4 ? 1e-9 : 0), USAGE, "predict.machine",
-                     "the machine description has a rate or time of %g; rates are positive", values[i]);
-    BRIM_FAIL_IF(m->lane_count == 0, USAGE, "predict.machine", "the machine description has no lanes");
+        BRIM_FAIL_IF(
+            !isfinite(values[i]) || values[i] < (i < 4 ? 1e-9 : 0), USAGE, "predict.machine",
+            "the machine description has a rate or time of %g; rates are positive", values[i]);
+    BRIM_FAIL_IF(m->lane_count == 0, USAGE, "predict.machine",
+                 "the machine description has no lanes");
     return BRIM_OK;
 }
 
-brim_status brim_program_predict(brim_prediction *out, const brim_program *program, brim_context *ctx,
-                                 const brim_machine *machine, brim_trace_event *events, size_t event_capacity,
+brim_status brim_program_predict(brim_prediction *out, const brim_program *program,
+                                 brim_context *ctx, const brim_machine *machine,
+                                 brim_trace_event *events, size_t event_capacity,
                                  size_t *out_event_count)
 {
     *out = (brim_prediction){0};

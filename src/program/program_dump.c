@@ -51,7 +51,9 @@ static brim_status put_flags(dump *d, uint32_t flags)
     static const struct {
         uint32_t flag;
         const char *name;
-    } known[] = {{BRIM_ACCESS_NEXT, "next"}, {BRIM_ACCESS_PACKET, "packet"}, {BRIM_ACCESS_INJECTIVE, "injective"}};
+    } known[] = {{BRIM_ACCESS_NEXT, "next"},
+                 {BRIM_ACCESS_PACKET, "packet"},
+                 {BRIM_ACCESS_INJECTIVE, "injective"}};
     if (flags == 0)
         return BRIM_OK;
     const char *before = ", \"flags\": [";
@@ -74,8 +76,8 @@ static brim_status put_access(dump *d, const brim_access *a)
     BRIM_TRY(put_flags(d, a->flags));
     if (a->count_buffer != BRIM_NONE) {
         BRIM_TRY(put_named(d, ", \"count_from\": {", "buffer", p->buffers[a->count_buffer].name));
-        PUT(", \"offset\": %" PRIu32 ", \"first\": %" PRIu32 ", \"step\": %" PRIu32 "}", a->count_offset,
-            a->count_first, a->count_step);
+        PUT(", \"offset\": %" PRIu32 ", \"first\": %" PRIu32 ", \"step\": %" PRIu32 "}",
+            a->count_offset, a->count_first, a->count_step);
     }
     if (a->table_buffer != BRIM_NONE) {
         BRIM_TRY(put_named(d, ", \"table\": {", "buffer", p->buffers[a->table_buffer].name));
@@ -161,8 +163,8 @@ static brim_status put_tensors_and_counters(dump *d)
     for (size_t i = 0; i < p->tensor_count; i++) {
         const brim_tensor_desc *t = &p->tensors[i].desc;
         BRIM_TRY(put_named(d, i ? ",\n  {" : "\n  {", "name", t->name));
-        PUT(", \"type\": \"%s\", \"rows\": %" PRIu32 ", \"cols\": %" PRIu32 "}", brim_dtype_name(t->type),
-            t->rows, t->cols);
+        PUT(", \"type\": \"%s\", \"rows\": %" PRIu32 ", \"cols\": %" PRIu32 "}",
+            brim_dtype_name(t->type), t->rows, t->cols);
     }
     PUT("%s],\n\"counters\": [", p->tensor_count ? "\n" : "");
     for (size_t i = 0; i < p->counter_count; i++) {
@@ -216,7 +218,8 @@ static brim_status check_name(brim__name_map *map, const char *what, const char 
     return BRIM_OK;
 }
 
-static brim_status check_names(const brim_program *p, brim__name_map *counters, brim__name_map *queues)
+static brim_status check_names(const brim_program *p, brim__name_map *counters,
+                               brim__name_map *queues)
 {
     BRIM_TRY(check_name(NULL, "program", p->name, 0));
     for (size_t i = 0; i < p->buffer_count; i++)
@@ -240,7 +243,8 @@ static brim_status put_program(dump *d)
     return put_lists(d);
 }
 
-brim_status brim_program_dump(char **out, size_t *out_size, const brim_program *program, brim_context *ctx)
+brim_status brim_program_dump(char **out, size_t *out_size, const brim_program *program,
+                              brim_context *ctx)
 {
     *out = NULL;
     *out_size = 0;

@@ -82,8 +82,8 @@ static brim_status want_object(const json_t *value, const path *at, const char *
 }
 
 /* A list of at most `most` values; absent counts as empty unless `required`. */
-static brim_status want_list(json_t **out, const json_t *object, const char *key, const path *at, size_t most,
-                             bool required)
+static brim_status want_list(json_t **out, const json_t *object, const char *key, const path *at,
+                             size_t most, bool required)
 {
     *out = json_object_get(object, key);
     if (!*out && !required)
@@ -93,24 +93,25 @@ static brim_status want_list(json_t **out, const json_t *object, const char *key
     if (!json_is_array(*out))
         return fail(KEY(at, key), "program.type", "a list is wanted here");
     if (json_array_size(*out) > most)
-        return fail(KEY(at, key), "program.limit", "%zu values; at most %zu are possible", json_array_size(*out),
-                    most);
+        return fail(KEY(at, key), "program.limit", "%zu values; at most %zu are possible",
+                    json_array_size(*out), most);
     return BRIM_OK;
 }
 
-static brim_status to_integer(int64_t *out, const json_t *value, const path *at, int64_t min, int64_t max)
+static brim_status to_integer(int64_t *out, const json_t *value, const path *at, int64_t min,
+                              int64_t max)
 {
     if (!json_is_integer(value))
         return fail(at, "program.type", "a whole number is wanted here");
     *out = json_integer_value(value);
     if (*out < min || *out > max)
-        return fail(at, "program.value", "%lld is out of range: %lld to %lld", (long long)*out, (long long)min,
-                    (long long)max);
+        return fail(at, "program.value", "%lld is out of range: %lld to %lld", (long long)*out,
+                    (long long)min, (long long)max);
     return BRIM_OK;
 }
 
-static brim_status want_integer(int64_t *out, const json_t *object, const char *key, const path *at, int64_t min,
-                                int64_t max)
+static brim_status want_integer(int64_t *out, const json_t *object, const char *key, const path *at,
+                                int64_t min, int64_t max)
 {
     const json_t *value = json_object_get(object, key);
     if (!value)
@@ -134,7 +135,8 @@ static brim_status want_u64(uint64_t *out, const json_t *object, const char *key
     return BRIM_OK;
 }
 
-static brim_status want_text(const char **out, const json_t *object, const char *key, const path *at)
+static brim_status want_text(const char **out, const json_t *object, const char *key,
+                             const path *at)
 {
     const json_t *value = json_object_get(object, key);
     if (!value)
@@ -155,8 +157,8 @@ typedef struct parser {
     brim__name_map buffers, tensors, counters, queues;
 } parser;
 
-static brim_status look_up(uint32_t *out, const brim__name_map *map, const char *what, const char *name,
-                           const path *at)
+static brim_status look_up(uint32_t *out, const brim__name_map *map, const char *what,
+                           const char *name, const path *at)
 {
     *out = brim__name_map_find(map, name);
     if (*out == BRIM_NONE)
@@ -181,8 +183,8 @@ static brim_status add_name(brim__name_map *map, const char *what, const char *n
 }
 
 /* The index of `text` in a list of words. */
-static brim_status word_index(uint32_t *out, const char *text, const char *const *words, uint32_t count,
-                              const path *at)
+static brim_status word_index(uint32_t *out, const char *text, const char *const *words,
+                              uint32_t count, const path *at)
 {
     char all[128] = "";
     size_t used = 0;
@@ -226,7 +228,8 @@ static brim_status parse_flags(brim_access *a, const json_t *value, const path *
     return BRIM_OK;
 }
 
-static brim_status parse_count_from(const parser *s, brim_access *a, const json_t *value, const path *at)
+static brim_status parse_count_from(const parser *s, brim_access *a, const json_t *value,
+                                    const path *at)
 {
     static const char *const keys[] = {"buffer", "offset", "first", "step", NULL};
     BRIM_TRY(want_object(value, at, keys));
@@ -245,7 +248,8 @@ static brim_status parse_table(const parser *s, brim_access *a, const json_t *va
     return want_u32(&a->table_limit, value, "limit", at);
 }
 
-static brim_status parse_access(const parser *s, brim_access *out, const json_t *value, const path *at)
+static brim_status parse_access(const parser *s, brim_access *out, const json_t *value,
+                                const path *at)
 {
     static const char *const keys[] = {"kind",  "buffer", "offset",     "size",  "stride",
                                        "count", "flags",  "count_from", "table", NULL};
@@ -263,13 +267,15 @@ static brim_status parse_access(const parser *s, brim_access *out, const json_t 
     if (json_object_get(value, "count"))
         BRIM_TRY(want_u32(&out->count, value, "count", at));
     BRIM_TRY(parse_flags(out, value, at));
-    const json_t *from = json_object_get(value, "count_from"), *table = json_object_get(value, "table");
+    const json_t *from = json_object_get(value, "count_from"),
+                 *table = json_object_get(value, "table");
     if (from)
         BRIM_TRY(parse_count_from(s, out, from, KEY(at, "count_from")));
     return table ? parse_table(s, out, table, KEY(at, "table")) : BRIM_OK;
 }
 
-static brim_status parse_waits(const parser *s, brim_instruction *in, const json_t *value, const path *at)
+static brim_status parse_waits(const parser *s, brim_instruction *in, const json_t *value,
+                               const path *at)
 {
     static const char *const keys[] = {"counter", "value", NULL};
     json_t *list;
@@ -285,7 +291,8 @@ static brim_status parse_waits(const parser *s, brim_instruction *in, const json
     return BRIM_OK;
 }
 
-static brim_status parse_signals(const parser *s, brim_instruction *in, const json_t *value, const path *at)
+static brim_status parse_signals(const parser *s, brim_instruction *in, const json_t *value,
+                                 const path *at)
 {
     json_t *list;
     BRIM_TRY(want_list(&list, value, "signals", at, BRIM_SIGNALS_MAX, false));
@@ -306,15 +313,16 @@ static brim_status parse_operands(brim_instruction *in, const json_t *value, con
     BRIM_TRY(want_list(&list, value, "operands", at, BRIM_OPERANDS_MAX, false));
     for (size_t i = 0; i < json_array_size(list); i++) {
         int64_t operand = 0;
-        BRIM_TRY(to_integer(&operand, json_array_get(list, i), ELEMENT(KEY(at, "operands"), i), INT32_MIN,
-                            INT32_MAX));
+        BRIM_TRY(to_integer(&operand, json_array_get(list, i), ELEMENT(KEY(at, "operands"), i),
+                            INT32_MIN, INT32_MAX));
         in->operands[i] = (int32_t)operand;
     }
     in->operand_count = (uint16_t)json_array_size(list);
     return BRIM_OK;
 }
 
-static brim_status parse_tiles(const parser *s, brim_instruction *in, const json_t *value, const path *at)
+static brim_status parse_tiles(const parser *s, brim_instruction *in, const json_t *value,
+                               const path *at)
 {
     static const char *const keys[] = {"tensor", "first", "count", NULL};
     json_t *list;
@@ -332,9 +340,11 @@ static brim_status parse_tiles(const parser *s, brim_instruction *in, const json
     return BRIM_OK;
 }
 
-static brim_status parse_instruction(const parser *s, brim_instruction *out, const json_t *value, const path *at)
+static brim_status parse_instruction(const parser *s, brim_instruction *out, const json_t *value,
+                                     const path *at)
 {
-    static const char *const keys[] = {"op", "operands", "waits", "signals", "accesses", "tiles", NULL};
+    static const char *const keys[] = {"op",       "operands", "waits", "signals",
+                                       "accesses", "tiles",    NULL};
     const char *name = NULL;
     BRIM_TRY(want_object(value, at, keys));
     BRIM_TRY(want_text(&name, value, "op", at));
@@ -348,7 +358,8 @@ static brim_status parse_instruction(const parser *s, brim_instruction *out, con
     json_t *list;
     BRIM_TRY(want_list(&list, value, "accesses", at, BRIM_ACCESSES_MAX, false));
     for (size_t i = 0; i < json_array_size(list); i++)
-        BRIM_TRY(parse_access(s, &out->accesses[i], json_array_get(list, i), ELEMENT(KEY(at, "accesses"), i)));
+        BRIM_TRY(parse_access(s, &out->accesses[i], json_array_get(list, i),
+                              ELEMENT(KEY(at, "accesses"), i)));
     out->access_count = (uint16_t)json_array_size(list);
     return parse_tiles(s, out, value, at);
 }
@@ -455,7 +466,8 @@ static brim_status parse_queues(parser *s)
     BRIM_TRY(want_list(&list, s->root, "queues", NULL, BRIM_INSTRUCTIONS_MAX, true));
     BRIM_TRY(brim__name_map_init(&s->queues, s->ctx, json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++)
-        BRIM_TRY(parse_queue(s, json_array_get(list, i), (uint32_t)i, ELEMENT(KEY(NULL, "queues"), i)));
+        BRIM_TRY(
+            parse_queue(s, json_array_get(list, i), (uint32_t)i, ELEMENT(KEY(NULL, "queues"), i)));
     return BRIM_OK;
 }
 
@@ -478,8 +490,8 @@ static brim_status parse_lanes(parser *s, size_t lanes)
     json_t *lists;
     BRIM_TRY(want_list(&lists, s->root, "lane_lists", NULL, BRIM_LANES_MAX, true));
     if (json_array_size(lists) != lanes)
-        return fail(KEY(NULL, "lane_lists"), "program.value", "%zu lists for %zu lanes", json_array_size(lists),
-                    lanes);
+        return fail(KEY(NULL, "lane_lists"), "program.value", "%zu lists for %zu lanes",
+                    json_array_size(lists), lanes);
     for (size_t l = 0; l < lanes; l++) {
         const path *at = ELEMENT(KEY(NULL, "lane_lists"), l);
         const json_t *items = json_array_get(lists, l);
@@ -497,8 +509,8 @@ static brim_status parse_lanes(parser *s, size_t lanes)
 
 static brim_status parse_program(parser *s, brim_program **out)
 {
-    static const char *const keys[] = {"format",   "version", "name",       "lanes", "buffers", "tensors",
-                                       "counters", "queues",  "lane_lists", NULL};
+    static const char *const keys[] = {"format",  "version",  "name",   "lanes",      "buffers",
+                                       "tensors", "counters", "queues", "lane_lists", NULL};
     const char *text = NULL, *name = NULL;
     int64_t version = 0, lanes = 0;
     BRIM_TRY(want_object(s->root, NULL, keys));
@@ -507,11 +519,12 @@ static brim_status parse_program(parser *s, brim_program **out)
         return fail(KEY(NULL, "format"), "program.format", "'%.32s' is not brim-program", text);
     BRIM_TRY(want_integer(&version, s->root, "version", NULL, INT64_MIN, INT64_MAX));
     if (version != 1)
-        return fail(KEY(NULL, "version"), "program.version", "version %lld; this library reads version 1",
-                    (long long)version);
+        return fail(KEY(NULL, "version"), "program.version",
+                    "version %lld; this library reads version 1", (long long)version);
     BRIM_TRY(want_text(&name, s->root, "name", NULL));
     BRIM_TRY(want_integer(&lanes, s->root, "lanes", NULL, 1, BRIM_LANES_MAX));
-    BRIM_TRY(placed(KEY(NULL, "lanes"), brim_builder_create(&s->builder, s->ctx, s->ops, name, (uint32_t)lanes)));
+    BRIM_TRY(placed(KEY(NULL, "lanes"),
+                    brim_builder_create(&s->builder, s->ctx, s->ops, name, (uint32_t)lanes)));
     BRIM_TRY(parse_buffers(s));
     BRIM_TRY(parse_tensors(s));
     BRIM_TRY(parse_counters(s));
@@ -523,25 +536,26 @@ static brim_status parse_program(parser *s, brim_program **out)
 /* Every value but the first of its list follows a comma. */
 static brim_status check_size(const char *json, size_t size)
 {
-    BRIM_FAIL_IF(size > FILE_BYTES_MAX, LIMIT, "program.limit", "the file has %zu bytes; at most %zu are read",
-                 size, FILE_BYTES_MAX);
+    BRIM_FAIL_IF(size > FILE_BYTES_MAX, LIMIT, "program.limit",
+                 "the file has %zu bytes; at most %zu are read", size, FILE_BYTES_MAX);
     size_t values = 0;
     for (size_t i = 0; i < size; i++)
         values += json[i] == ',' || json[i] == '[' || json[i] == '{';
-    BRIM_FAIL_IF(values > VALUES_MAX, LIMIT, "program.limit", "the file has %zu values; at most %zu are read",
-                 values, VALUES_MAX);
+    BRIM_FAIL_IF(values > VALUES_MAX, LIMIT, "program.limit",
+                 "the file has %zu values; at most %zu are read", values, VALUES_MAX);
     return BRIM_OK;
 }
 
-brim_status brim_program_parse(brim_program **out, brim_context *ctx, const brim_op_table *ops, const char *json,
-                               size_t size)
+brim_status brim_program_parse(brim_program **out, brim_context *ctx, const brim_op_table *ops,
+                               const char *json, size_t size)
 {
     *out = NULL;
     BRIM_TRY(check_size(json, size));
     json_error_t error;
     json_t *root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        BRIM_FAIL(FORMAT, "program.json", "line %d, column %d: %s", error.line, error.column, error.text);
+        BRIM_FAIL(FORMAT, "program.json", "line %d, column %d: %s", error.line, error.column,
+                  error.text);
     parser s = {.ctx = ctx, .ops = ops, .root = root};
     brim_status status = parse_program(&s, out);
     brim_builder_destroy(s.builder);

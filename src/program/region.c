@@ -81,8 +81,8 @@ static bool multiple_between(int64_t d, int64_t s, int64_t low, int64_t high, in
 static bool run_overlaps(int64_t offset, int64_t size, const brim__region *b)
 {
     /* Run j of b touches it if -b.size < (b.offset - offset) + j * stride < size. */
-    return multiple_between((int64_t)b->offset - offset, (int64_t)b->stride, -(int64_t)b->size, size,
-                            0, (int64_t)b->count - 1);
+    return multiple_between((int64_t)b->offset - offset, (int64_t)b->stride, -(int64_t)b->size,
+                            size, 0, (int64_t)b->count - 1);
 }
 
 static uint64_t gcd(uint64_t a, uint64_t b)
@@ -364,7 +364,10 @@ brim_status brim__cover(brim__cover_result *out, uint64_t *missing, brim_context
                         const brim__part *read, const brim__part *writes, size_t write_count)
 {
     const brim__region *r = &read->region;
-    cover shape = {.base = r->offset, .stride = r->stride, .rows = r->count, .cols = r->size,
+    cover shape = {.base = r->offset,
+                   .stride = r->stride,
+                   .rows = r->count,
+                   .cols = r->size,
                    .condition = read->condition};
     uint64_t stride = r->count > 1 ? 0 : stride_of_writes(writes, write_count);
     if (stride == 0 || read->condition.buffer != BRIM_NONE)

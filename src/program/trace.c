@@ -31,17 +31,17 @@ brim_status brim__trace_put_text(brim__string *out, const char *text, bool xml)
     return BRIM_OK;
 }
 
-static brim_status put_slice(brim__string *out, const brim_trace_event *e, const char *name, const char *category,
-                             uint64_t begin, uint64_t end)
+static brim_status put_slice(brim__string *out, const brim_trace_event *e, const char *name,
+                             const char *category, uint64_t begin, uint64_t end)
 {
     PUT(",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": %u, \"name\": \"", e->lane);
     BRIM_TRY(brim__trace_put_text(out, name, false));
     PUT("\", \"cat\": \"%s\", \"ts\": %llu.%03u, \"dur\": %llu.%03u, ", category,
-        (unsigned long long)(begin / 1000), (unsigned)(begin % 1000), (unsigned long long)((end - begin) / 1000),
-        (unsigned)((end - begin) % 1000));
-    PUT("\"args\": {\"epoch\": %llu, \"instruction\": %u%s%s%s}}", (unsigned long long)e->epoch, e->instruction,
-        e->flags & 1 ? ", \"helped\": true" : "", e->flags & 2 ? ", \"redone\": true" : "",
-        e->flags & 4 ? ", \"lost\": true" : "");
+        (unsigned long long)(begin / 1000), (unsigned)(begin % 1000),
+        (unsigned long long)((end - begin) / 1000), (unsigned)((end - begin) % 1000));
+    PUT("\"args\": {\"epoch\": %llu, \"instruction\": %u%s%s%s}}", (unsigned long long)e->epoch,
+        e->instruction, e->flags & 1 ? ", \"helped\": true" : "",
+        e->flags & 2 ? ", \"redone\": true" : "", e->flags & 4 ? ", \"lost\": true" : "");
     return BRIM_OK;
 }
 
@@ -53,8 +53,10 @@ brim_status brim__trace_render_json(brim__string *out, const brim_program *progr
     BRIM_TRY(brim__trace_put_text(out, program->name, false));
     PUT("\"}}");
     for (uint32_t l = 0; l < program->lane_count; l++)
-        PUT(",\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %u, \"name\": \"thread_name\", \"args\": {\"name\": "
-            "\"lane %u\"}},\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %u, \"name\": \"thread_sort_index\", \"args\": "
+        PUT(",\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %u, \"name\": \"thread_name\", \"args\": "
+            "{\"name\": "
+            "\"lane %u\"}},\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %u, \"name\": "
+            "\"thread_sort_index\", \"args\": "
             "{\"sort_index\": %u}}",
             l, l, l, l);
     uint64_t origin = UINT64_MAX;
@@ -64,7 +66,8 @@ brim_status brim__trace_render_json(brim__string *out, const brim_program *progr
         const brim_trace_event *e = &events[i];
         const char *op = brim_op_get(program->ops, program->instructions[e->instruction].op)->name;
         if (e->started_ns > e->taken_ns)
-            BRIM_TRY(put_slice(out, e, "wait", "wait", e->taken_ns - origin, e->started_ns - origin));
+            BRIM_TRY(
+                put_slice(out, e, "wait", "wait", e->taken_ns - origin, e->started_ns - origin));
         BRIM_TRY(put_slice(out, e, op, "op", e->started_ns - origin, e->ended_ns - origin));
     }
     PUT("\n]}\n");
@@ -136,14 +139,16 @@ brim_status brim_trace_write_svg(brim_executor *executor, const char *path)
 }
 
 brim_status brim_trace_write_events_svg(const brim_program *program, brim_context *ctx,
-                                        const brim_trace_event *events, size_t count, const char *title,
-                                        const char *path)
+                                        const brim_trace_event *events, size_t count,
+                                        const char *title, const char *path)
 {
     for (size_t i = 0; i < count; i++)
         BRIM_FAIL_IF(events[i].lane >= program->lane_count ||
                          events[i].instruction >= program->instruction_count ||
-                         events[i].taken_ns > events[i].started_ns || events[i].started_ns > events[i].ended_ns,
+                         events[i].taken_ns > events[i].started_ns ||
+                         events[i].started_ns > events[i].ended_ns,
                      USAGE, "trace.event", "event %zu is not one of this program", i);
     brim__string text = {.ctx = ctx};
-    return write_rendered(&text, brim__trace_render_svg(&text, program, events, count, title), path);
+    return write_rendered(&text, brim__trace_render_svg(&text, program, events, count, title),
+                          path);
 }

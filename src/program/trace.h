@@ -6,8 +6,8 @@
 #include "program/program.h"
 
 /* Appends an SVG timeline of `events` (of any lanes and epochs, in any order) to `out`. */
-brim_status brim__trace_render_svg(brim__string *out, const brim_program *program, const brim_trace_event *events,
-                                   size_t count, const char *title);
+brim_status brim__trace_render_svg(brim__string *out, const brim_program *program,
+                                   const brim_trace_event *events, size_t count, const char *title);
 /* Appends Chrome/Perfetto JSON. */
 brim_status brim__trace_render_json(brim__string *out, const brim_program *program,
                                     const brim_trace_event *events, size_t count);

@@ -24,8 +24,9 @@ static const double letter_px = 6.2;
 
 /* Told apart by people with the common forms of colour blindness as far as twelve can be; the
  * commonest op gets the first. */
-static const char *const colors[COLORS] = {"#4477aa", "#ee8866", "#44aa77", "#ddaa33", "#aa6699", "#77ccdd",
-                                           "#bb4455", "#99bb44", "#8877cc", "#cc9977", "#557788", "#eeaacc"};
+static const char *const colors[COLORS] = {"#4477aa", "#ee8866", "#44aa77", "#ddaa33",
+                                           "#aa6699", "#77ccdd", "#bb4455", "#99bb44",
+                                           "#8877cc", "#cc9977", "#557788", "#eeaacc"};
 
 typedef struct op_total {
     uint32_t op;
@@ -40,10 +41,10 @@ typedef struct view {
     size_t count;
     uint64_t first_ns, last_ns, first_epoch, last_epoch, epochs_left_out;
     double px_per_ns;
-    op_total *ops;            /* by time, descending */
+    op_total *ops; /* by time, descending */
     size_t op_count;
     uint64_t busy_ns, wait_ns;
-    uint32_t flags;           /* all that occur */
+    uint32_t flags; /* all that occur */
 } view;
 
 #define PUT(...) BRIM_TRY(brim__string_format(v->out, __VA_ARGS__))
@@ -200,21 +201,24 @@ static brim_status put_head(view *v, const char *title)
 {
     size_t lines = (legend_entries(v) + legend_columns() - 1) / legend_columns();
     double height = legend_top(v) + 22.0 * (double)lines + 8;
-    PUT("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d %.0f\" "
+    PUT("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
+        "%.0f\" "
         "font-family=\"Inter, 'Helvetica Neue', Helvetica, Arial, sans-serif\" font-size=\"11\">\n"
         "<rect width=\"%d\" height=\"%.0f\" fill=\"#ffffff\"/>\n"
         "<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\" fill=\"#1b2733\">",
         WIDTH, height, WIDTH, height, WIDTH, height, LEFT);
     BRIM_TRY(brim__trace_put_text(v->out, title, true));
-    PUT("</text>\n<text x=\"%d\" y=\"46\" fill=\"#5b6773\">%u lane%s, %zu instructions in ", LEFT, v->p->lane_count,
-        v->p->lane_count == 1 ? "" : "s", v->count);
+    PUT("</text>\n<text x=\"%d\" y=\"46\" fill=\"#5b6773\">%u lane%s, %zu instructions in ", LEFT,
+        v->p->lane_count, v->p->lane_count == 1 ? "" : "s", v->count);
     BRIM_TRY(put_time(v, (double)(v->last_ns - v->first_ns)));
-    double lane_ns = (double)(v->last_ns > v->first_ns ? v->last_ns - v->first_ns : 1) * v->p->lane_count;
+    double lane_ns =
+        (double)(v->last_ns > v->first_ns ? v->last_ns - v->first_ns : 1) * v->p->lane_count;
     PUT("; lanes work %.1f %%, wait %.1f %%", 100.0 * (double)v->busy_ns / lane_ns,
         100.0 * (double)v->wait_ns / lane_ns);
     if (v->epochs_left_out)
         PUT("; the last %llu epochs, %llu earlier ones left out",
-            (unsigned long long)(v->last_epoch - v->first_epoch + 1), (unsigned long long)v->epochs_left_out);
+            (unsigned long long)(v->last_epoch - v->first_epoch + 1),
+            (unsigned long long)v->epochs_left_out);
     PUT("</text>\n");
     return BRIM_OK;
 }
@@ -235,15 +239,16 @@ static brim_status put_axis(view *v)
     double span = (double)(v->last_ns - v->first_ns);
     for (double t = 0; t <= span; t += tick) {
         double x = LEFT + t * v->px_per_ns;
-        PUT("<path d=\"M%.1f %d V%.1f\" stroke=\"#e3e8ed\"/>\n<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" "
+        PUT("<path d=\"M%.1f %d V%.1f\" stroke=\"#e3e8ed\"/>\n<text x=\"%.1f\" y=\"%.1f\" "
+            "text-anchor=\"middle\" "
             "fill=\"#5b6773\">",
             x, TOP - 4, bottom + 4, x, bottom + 18);
         BRIM_TRY(put_time(v, t));
         PUT("</text>\n");
     }
     for (uint32_t l = 0; l < v->p->lane_count; l++)
-        PUT("<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#1b2733\">lane %u</text>\n", LEFT - 10,
-            TOP + l * (double)ROW + BAR * 0.72, l);
+        PUT("<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#1b2733\">lane %u</text>\n",
+            LEFT - 10, TOP + l * (double)ROW + BAR * 0.72, l);
     return BRIM_OK;
 }
 
@@ -261,11 +266,12 @@ static brim_status put_epochs(view *v)
         if (begin == UINT64_MAX)
             continue;
         double x = x_of(v, begin);
-        PUT("<path d=\"M%.1f %d V%.1f\" stroke=\"#1b2733\" stroke-opacity=\"0.55\" stroke-dasharray=\"3 3\"/>\n", x,
-            TOP - 8, plot_bottom(v));
+        PUT("<path d=\"M%.1f %d V%.1f\" stroke=\"#1b2733\" stroke-opacity=\"0.55\" "
+            "stroke-dasharray=\"3 3\"/>\n",
+            x, TOP - 8, plot_bottom(v));
         if (epochs <= 24)
-            PUT("<text x=\"%.1f\" y=\"%d\" fill=\"#5b6773\" font-size=\"10\">epoch %llu</text>\n", x + 3, TOP - 3,
-                (unsigned long long)(v->first_epoch + n));
+            PUT("<text x=\"%.1f\" y=\"%d\" fill=\"#5b6773\" font-size=\"10\">epoch %llu</text>\n",
+                x + 3, TOP - 3, (unsigned long long)(v->first_epoch + n));
     }
     return BRIM_OK;
 }
@@ -275,8 +281,9 @@ static brim_status put_wait(view *v, const brim_trace_event *e)
     double x = x_of(v, e->taken_ns), width = x_of(v, e->started_ns) - x;
     if (width < narrow_px)
         return BRIM_OK;
-    PUT("<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"#d5dbe1\"><title>lane %u waits for ", x,
-        TOP + (int)e->lane * ROW + 6, width, BAR - 12, e->lane);
+    PUT("<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"#d5dbe1\"><title>lane %u "
+        "waits for ",
+        x, TOP + (int)e->lane * ROW + 6, width, BAR - 12, e->lane);
     BRIM_TRY(brim__trace_put_text(v->out, op_name(v, op_of(v, e)), true));
     PUT(" (instruction %u): ", e->instruction);
     BRIM_TRY(put_time(v, (double)(e->started_ns - e->taken_ns)));
@@ -304,16 +311,19 @@ static brim_status put_bar(view *v, size_t first, size_t end)
         end - first == 1 ? flag_style(e->flags) : "");
     BRIM_TRY(brim__trace_put_text(v->out, name, true));
     if (end - first == 1)
-        PUT(" (instruction %u), epoch %llu, lane %u%s%s%s: ", e->instruction, (unsigned long long)e->epoch, e->lane,
-            e->flags & 1 ? ", done for another lane" : "", e->flags & 2 ? ", done again" : "",
-            e->flags & 4 ? ", lost the race" : "");
+        PUT(" (instruction %u), epoch %llu, lane %u%s%s%s: ", e->instruction,
+            (unsigned long long)e->epoch, e->lane, e->flags & 1 ? ", done for another lane" : "",
+            e->flags & 2 ? ", done again" : "", e->flags & 4 ? ", lost the race" : "");
     else
-        PUT(", %zu instructions, epoch %llu, lane %u: ", end - first, (unsigned long long)e->epoch, e->lane);
+        PUT(", %zu instructions, epoch %llu, lane %u: ", end - first, (unsigned long long)e->epoch,
+            e->lane);
     BRIM_TRY(put_time(v, (double)(last->ended_ns - e->started_ns)));
     PUT("</title></rect>\n");
     if (width > letter_px * (double)strlen(name) + 6) {
-        PUT("<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#ffffff\" pointer-events=\"none\">",
-            x + width / 2, TOP + e->lane * (double)ROW + BAR * 0.72);
+        PUT("<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"%s\" "
+            "pointer-events=\"none\">",
+            x + width / 2, TOP + e->lane * (double)ROW + BAR * 0.72,
+            e->flags & 4 ? "#1b2733" : "#ffffff");
         BRIM_TRY(brim__trace_put_text(v->out, name, true));
         PUT("</text>\n");
     }
@@ -323,8 +333,8 @@ static brim_status put_bar(view *v, size_t first, size_t end)
 static bool joins(const view *v, size_t first, size_t next)
 {
     const brim_trace_event *a = &v->events[next - 1], *b = &v->events[next];
-    return b->lane == a->lane && op_of(v, b) == op_of(v, a) && b->epoch == a->epoch && !a->flags && !b->flags &&
-           x_of(v, b->ended_ns) - x_of(v, b->started_ns) < narrow_px &&
+    return b->lane == a->lane && op_of(v, b) == op_of(v, a) && b->epoch == a->epoch && !a->flags &&
+           !b->flags && x_of(v, b->ended_ns) - x_of(v, b->started_ns) < narrow_px &&
            x_of(v, b->started_ns) - x_of(v, v->events[first].started_ns) < 2 * narrow_px;
 }
 
@@ -341,7 +351,8 @@ static brim_status put_lanes(view *v)
     return BRIM_OK;
 }
 
-static brim_status put_legend_entry(view *v, size_t index, const char *fill, const char *style, const char *text)
+static brim_status put_legend_entry(view *v, size_t index, const char *fill, const char *style,
+                                    const char *text)
 {
     double x = LEFT + (double)(index % legend_columns()) * LEGEND_COLUMN;
     double y = legend_top(v) + (double)(index / legend_columns()) * 22;
@@ -372,8 +383,8 @@ static brim_status put_legend(view *v)
     return BRIM_OK;
 }
 
-brim_status brim__trace_render_svg(brim__string *out, const brim_program *program, const brim_trace_event *events,
-                                   size_t count, const char *title)
+brim_status brim__trace_render_svg(brim__string *out, const brim_program *program,
+                                   const brim_trace_event *events, size_t count, const char *title)
 {
     view v = {.out = out, .p = program};
     BRIM_ALLOC(out->ctx, v.events, (count + 1) * sizeof *v.events);

@@ -45,11 +45,15 @@ static void expect_pieces(const char *pre, const char *text, const char *expecte
 
 static void gpt2_splits(void **state)
 {
-    expect_pieces("gpt-2", "I've don't he'll we'd I'm they're it's", "I|'ve| don|'t| he|'ll| we|'d| I|'m| they|'re| it|'s");
+    expect_pieces("gpt-2", "I've don't he'll we'd I'm they're it's",
+                  "I|'ve| don|'t| he|'ll| we|'d| I|'m| they|'re| it|'s");
     expect_pieces("gpt-2", "WE'RE IT'S", "WE|'|RE| IT|'|S");
     expect_pieces("gpt-2", "a1234 5678!!?? x", "a|1234| 5678|!!??| x");
     expect_pieces("gpt-2", "a   b \n c  ", "a|  | b| \n| c|  ");
-    expect_pieces("gpt-2", "a\tb \xC2\xA0" "c", "a|\t|b| |\xC2\xA0|c");
+    expect_pieces("gpt-2",
+                  "a\tb \xC2\xA0"
+                  "c",
+                  "a|\t|b| |\xC2\xA0|c");
     expect_pieces("gpt-2", "e\xCC\x81x", "e|\xCC\x81|x"); /* a combining mark is no letter */
 }
 
@@ -165,9 +169,11 @@ static void joining_equals_the_naive_search(void **state)
 
 static uint32_t random_codepoint(void)
 {
-    static const uint32_t blocks[][2] = {{'a', 26}, {0xC0, 0x180}, {0x300, 0x70}, {0x300, 0x70}, {0x1100, 0x100}, {0xAC00, 2000},
-                                         {0x915, 0x60}, {0x1E00, 0x200}, {0x3040, 0x60}, {0x4E00, 100}, {0xF900, 0x100},
-                                         {0x2120, 16}, {0xFB1D, 0x30}, {0x0F40, 0x80}, {0x1D15E, 16}, {0x11080, 0x40}};
+    static const uint32_t blocks[][2] = {
+        {'a', 26},       {0xC0, 0x180},  {0x300, 0x70},   {0x300, 0x70},
+        {0x1100, 0x100}, {0xAC00, 2000}, {0x915, 0x60},   {0x1E00, 0x200},
+        {0x3040, 0x60},  {0x4E00, 100},  {0xF900, 0x100}, {0x2120, 16},
+        {0xFB1D, 0x30},  {0x0F40, 0x80}, {0x1D15E, 16},   {0x11080, 0x40}};
     const uint32_t *block = blocks[random_u32() % (sizeof blocks / sizeof *blocks)];
     return block[0] + random_u32() % block[1];
 }
@@ -180,8 +186,9 @@ static void form_c_equals_utf8procs(void **state)
         for (uint32_t i = 0, count = random_u32() % 12; i < count; i++)
             size += brim__utf8_encode(text + size, random_codepoint());
         utf8proc_uint8_t *expected = NULL;
-        utf8proc_ssize_t expected_size = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &expected,
-                                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t expected_size =
+            utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &expected,
+                         UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         brim__string got = {.ctx = ctx};
         assert_int_equal(brim__nfc_append(&got, text, size), BRIM_OK);
         assert_int_equal(got.size, expected_size);

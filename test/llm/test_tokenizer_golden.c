@@ -115,7 +115,8 @@ static bool parse_line(char *line, const char *name, char **text, size_t *size, 
 static void tells_rules_apart(const char *name)
 {
     size_t size;
-    char *lines = td_read(BRIM_SOURCE_DIR "/test/llm/token_golden.txt", &size), *rest = lines, *line;
+    char *lines = td_read(BRIM_SOURCE_DIR "/test/llm/token_golden.txt", &size), *rest = lines,
+         *line;
     assert_non_null(lines);
     brim_tokenizer *t = td_vocabulary(ctx, name);
     if (!t) {
@@ -191,7 +192,8 @@ static void round_trips(const char *name, bool special)
         uint64_t lost;
         assert_int_equal(brim_encode(&tokens, &lost, ctx, t, text, size, &options), BRIM_OK);
         assert_int_equal(lost, 0);
-        assert_int_equal(brim_decode(&back, &back_size, ctx, t, tokens.ids, tokens.count, special), BRIM_OK);
+        assert_int_equal(brim_decode(&back, &back_size, ctx, t, tokens.ids, tokens.count, special),
+                         BRIM_OK);
         assert_int_equal(back_size, size);
         assert_memory_equal(back, text, size);
         brim_free(ctx, back);
@@ -218,8 +220,9 @@ static void llama_spm_gives_any_bytes_back(void **state)
 /* SmolLM2's vocabulary lacks 21 bytes; each is counted, every other byte comes back. */
 static void smollm_loses_only_the_bytes_it_lacks(void **state)
 {
-    static const unsigned char lacking[] = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, 0xF5,
-                                            0xF6, 0xF7, 0xF8, 0xF9, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF};
+    static const unsigned char lacking[] = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0,
+                                            0xC1, 0xF1, 0xF2, 0xF5, 0xF6, 0xF7, 0xF8,
+                                            0xF9, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF};
     brim_tokenizer *t = td_vocabulary(ctx, "smollm");
     if (!t) {
         print_message("skipped: no data\n");
@@ -233,7 +236,8 @@ static void smollm_loses_only_the_bytes_it_lacks(void **state)
         brim_tokens tokens = {0};
         assert_int_equal(brim_encode(&tokens, &lost, ctx, t, text, sizeof text, NULL), BRIM_OK);
         assert_int_equal(lost, memchr(lacking, (int)byte, sizeof lacking) ? 1 : 0);
-        assert_int_equal(brim_decode(&back, &back_size, ctx, t, tokens.ids, tokens.count, false), BRIM_OK);
+        assert_int_equal(brim_decode(&back, &back_size, ctx, t, tokens.ids, tokens.count, false),
+                         BRIM_OK);
         if (lost)
             memmove(text + 2, text + 3, 1);
         assert_int_equal(back_size, sizeof text - lost);

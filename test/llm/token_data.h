@@ -42,7 +42,8 @@ static inline char *td_data(const char *name, const char *suffix, size_t *out_si
 {
     char path[4096];
     const char *folder = getenv("BRIM_DATA");
-    snprintf(path, sizeof path, "%s/tokenizer/%s%s", folder ? folder : BRIM_SOURCE_DIR "/../shared/data", name, suffix);
+    snprintf(path, sizeof path, "%s/tokenizer/%s%s",
+             folder ? folder : BRIM_SOURCE_DIR "/../shared/data", name, suffix);
     return td_read(path, out_size);
 }
 
@@ -55,7 +56,8 @@ static inline const char *td_model_path(void)
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
-static inline brim_tokenizer *td_from_file(brim_context *ctx, brim_status opened, brim_model_file **file)
+static inline brim_tokenizer *td_from_file(brim_context *ctx, brim_status opened,
+                                           brim_model_file **file)
 {
     brim_tokenizer *tokenizer = NULL;
     if (opened != BRIM_OK || brim_tokenizer_create(&tokenizer, ctx, *file) != BRIM_OK)
@@ -65,7 +67,8 @@ static inline brim_tokenizer *td_from_file(brim_context *ctx, brim_status opened
     return tokenizer;
 }
 
-/* The tokenizer of a data vocabulary, or of the model for "smollm"; NULL when the file is absent. */
+/* The tokenizer of a data vocabulary, or of the model for "smollm"; NULL when the file is absent.
+ */
 static inline brim_tokenizer *td_vocabulary(brim_context *ctx, const char *name)
 {
     brim_model_file *file = NULL;
@@ -77,7 +80,8 @@ static inline brim_tokenizer *td_vocabulary(brim_context *ctx, const char *name)
     char *data = td_data(name, ".gguf.gz", &size);
     if (!data)
         return NULL;
-    brim_tokenizer *tokenizer = td_from_file(ctx, brim_model_file_open_memory(&file, ctx, data, size), &file);
+    brim_tokenizer *tokenizer =
+        td_from_file(ctx, brim_model_file_open_memory(&file, ctx, data, size), &file);
     free(data);
     return tokenizer;
 }
@@ -101,7 +105,8 @@ static inline void td_letter(char out[3], unsigned byte)
 {
     unsigned next = 256, codepoint = 0;
     for (unsigned b = 0; b <= byte; b++) {
-        bool prints = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+        bool prints =
+            (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
         codepoint = prints ? b : next++;
     }
     out[0] = (char)(codepoint < 128 ? codepoint : 0xC0 | codepoint >> 6);
@@ -193,8 +198,8 @@ static inline brim_tokenizer *td_make(brim_context *ctx, const td_vocab *v)
 }
 
 /* The ids of a text, printed with blanks between into `out`; lost bytes as " -N". */
-static inline void td_ids(char *out, size_t room, brim_context *ctx, const brim_tokenizer *t, const char *text,
-                          size_t size, const brim_encode_options *options)
+static inline void td_ids(char *out, size_t room, brim_context *ctx, const brim_tokenizer *t,
+                          const char *text, size_t size, const brim_encode_options *options)
 {
     brim_tokens tokens = {0};
     uint64_t lost;

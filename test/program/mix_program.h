@@ -44,7 +44,8 @@ static inline void mix_end(mix *m)
     brim_context_destroy(m->ctx);
 }
 
-static inline uint32_t mix_buffer(mix *m, const char *name, uint64_t size, brim_buffer_role role, bool parity)
+static inline uint32_t mix_buffer(mix *m, const char *name, uint64_t size, brim_buffer_role role,
+                                  bool parity)
 {
     uint32_t index = 0;
     brim_buffer_desc desc = {name, size, role, parity};
@@ -66,16 +67,17 @@ static inline uint32_t mix_queue(mix *m, const char *name)
     return index;
 }
 
-static inline brim_access *mix_access(brim_instruction *in, brim_access_kind kind, uint32_t buffer, uint64_t offset,
-                                      uint64_t size)
+static inline brim_access *mix_access(brim_instruction *in, brim_access_kind kind, uint32_t buffer,
+                                      uint64_t offset, uint64_t size)
 {
     brim_access *a = &in->accesses[in->access_count++];
     *a = brim_access_make(kind, buffer, offset, size);
     return a;
 }
 
-static inline brim_access *mix_strided(brim_instruction *in, brim_access_kind kind, uint32_t buffer, uint64_t offset,
-                                       uint64_t size, uint64_t stride, uint32_t count)
+static inline brim_access *mix_strided(brim_instruction *in, brim_access_kind kind, uint32_t buffer,
+                                       uint64_t offset, uint64_t size, uint64_t stride,
+                                       uint32_t count)
 {
     brim_access *a = mix_access(in, kind, buffer, offset, size);
     a->stride = stride;
@@ -146,9 +148,9 @@ typedef struct layered {
 
 enum { LAYERED_COLUMN = 16 };
 
-static inline void layered_piece(mix *m, const layered *l, brim_instruction *in, const uint32_t *buffers,
-                                 const uint32_t *counters, uint32_t step, uint32_t state, uint32_t layer,
-                                 uint32_t piece)
+static inline void layered_piece(mix *m, const layered *l, brim_instruction *in,
+                                 const uint32_t *buffers, const uint32_t *counters, uint32_t step,
+                                 uint32_t state, uint32_t layer, uint32_t piece)
 {
     uint64_t row = (uint64_t)LAYERED_COLUMN * l->pieces;
     *in = brim_instruction_make(m->op);
@@ -160,10 +162,11 @@ static inline void layered_piece(mix *m, const layered *l, brim_instruction *in,
         mix_wait(in, counters[layer - 1], l->pieces);
         mix_access(in, BRIM_READ, state, (layer - 1) * row, row);
     }
-    brim_access *a = mix_strided(in, BRIM_WRITE, buffers[layer], (uint64_t)piece * LAYERED_COLUMN, LAYERED_COLUMN,
-                                 row, l->rows);
+    brim_access *a = mix_strided(in, BRIM_WRITE, buffers[layer], (uint64_t)piece * LAYERED_COLUMN,
+                                 LAYERED_COLUMN, row, l->rows);
     a->count_buffer = step, a->count_step = 1;
-    mix_access(in, BRIM_APPEND, state, layer * row + (uint64_t)piece * LAYERED_COLUMN, LAYERED_COLUMN);
+    mix_access(in, BRIM_APPEND, state, layer * row + (uint64_t)piece * LAYERED_COLUMN,
+               LAYERED_COLUMN);
     mix_signal(in, counters[layer]);
 }
 

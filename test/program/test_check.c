@@ -348,33 +348,72 @@ static void check_refuses_a_step_end_that_cannot_say_whether_to_go_on(void **sta
 
 /* ---- bounds ---- */
 
-static void spoil_offset(pair *p) { p->b.accesses[0].offset = 193; }
-static void spoil_overflow(pair *p) { p->b.accesses[0].offset = UINT64_MAX - 10; }
-static void spoil_size(pair *p) { p->b.accesses[0].size = 0; }
-static void spoil_count(pair *p) { p->b.accesses[0].count = 0; }
-static void spoil_stride(pair *p) { p->b.accesses[0].count = 2, p->b.accesses[0].stride = 63; }
-static void spoil_stride_overflow(pair *p) { p->b.accesses[0].count = 3, p->b.accesses[0].stride = UINT64_MAX / 2; }
-static void spoil_run_past_end(pair *p) { p->b.accesses[0].count = 4, p->b.accesses[0].stride = 65; }
-static void spoil_flags(pair *p) { p->b.accesses[0].flags = 8; }
-static void spoil_count_word(pair *p) { p->b.accesses[0].count_buffer = p->step, p->b.accesses[0].count_offset = 64; }
+static void spoil_offset(pair *p)
+{
+    p->b.accesses[0].offset = 193;
+}
+static void spoil_overflow(pair *p)
+{
+    p->b.accesses[0].offset = UINT64_MAX - 10;
+}
+static void spoil_size(pair *p)
+{
+    p->b.accesses[0].size = 0;
+}
+static void spoil_count(pair *p)
+{
+    p->b.accesses[0].count = 0;
+}
+static void spoil_stride(pair *p)
+{
+    p->b.accesses[0].count = 2, p->b.accesses[0].stride = 63;
+}
+static void spoil_stride_overflow(pair *p)
+{
+    p->b.accesses[0].count = 3, p->b.accesses[0].stride = UINT64_MAX / 2;
+}
+static void spoil_run_past_end(pair *p)
+{
+    p->b.accesses[0].count = 4, p->b.accesses[0].stride = 65;
+}
+static void spoil_flags(pair *p)
+{
+    p->b.accesses[0].flags = 8;
+}
+static void spoil_count_word(pair *p)
+{
+    p->b.accesses[0].count_buffer = p->step, p->b.accesses[0].count_offset = 64;
+}
 static void spoil_count_alignment(pair *p)
 {
     p->b.accesses[0].count_buffer = p->step, p->b.accesses[0].count_offset = 2;
 }
 static void spoil_table(pair *p)
 {
-    p->b.accesses[0].table_buffer = p->step, p->b.accesses[0].table_offset = 64, p->b.accesses[0].table_limit = 1;
+    p->b.accesses[0].table_buffer = p->step, p->b.accesses[0].table_offset = 64,
+    p->b.accesses[0].table_limit = 1;
 }
-static void spoil_table_limit(pair *p) { p->b.accesses[0].table_buffer = p->step; }
-static void spoil_table_reach(pair *p) { p->b.accesses[0].table_buffer = p->step, p->b.accesses[0].table_limit = 5; }
-static void spoil_injective(pair *p) { p->b.accesses[1].flags = BRIM_ACCESS_INJECTIVE; }
+static void spoil_table_limit(pair *p)
+{
+    p->b.accesses[0].table_buffer = p->step;
+}
+static void spoil_table_reach(pair *p)
+{
+    p->b.accesses[0].table_buffer = p->step, p->b.accesses[0].table_limit = 5;
+}
+static void spoil_injective(pair *p)
+{
+    p->b.accesses[1].flags = BRIM_ACCESS_INJECTIVE;
+}
 
 static void check_refuses_every_way_out_of_bounds(void **state)
 {
     void (*const spoil[])(pair *) = {
-        spoil_offset,     spoil_overflow,        spoil_size,        spoil_count,       spoil_stride,
-        spoil_run_past_end, spoil_stride_overflow, spoil_flags,       spoil_count_word,  spoil_count_alignment,
-        spoil_table,      spoil_table_limit,     spoil_table_reach, spoil_injective,
+        spoil_offset,          spoil_overflow,  spoil_size,
+        spoil_count,           spoil_stride,    spoil_run_past_end,
+        spoil_stride_overflow, spoil_flags,     spoil_count_word,
+        spoil_count_alignment, spoil_table,     spoil_table_limit,
+        spoil_table_reach,     spoil_injective,
     };
     for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
         pair p = pair_begin();
@@ -390,7 +429,11 @@ static void check_refuses_tile_runs_past_the_tensor(void **state)
     const struct {
         uint32_t first, count;
         bool good;
-    } cases[] = {{0, 1, true}, {0, 0, false}, {0, 100000, false}, {UINT32_MAX, 2, false}, {100000, 1, false}};
+    } cases[] = {{0, 1, true},
+                 {0, 0, false},
+                 {0, 100000, false},
+                 {UINT32_MAX, 2, false},
+                 {100000, 1, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pair p = pair_begin();
         uint32_t tensor = 0;
@@ -451,17 +494,70 @@ static void check_keeps_the_next_epoch_for_step_end(void **state)
 
 /* ---- publish once, redo ---- */
 
-static void check_refuses_a_byte_written_twice_even_in_order(void **state)
+static void check_refuses_an_output_byte_written_twice_even_in_order(void **state)
+{
+    for (uint64_t offset = 31; offset <= 32; offset++) {
+        pair p = pair_begin();
+        mix_access(&p.a, BRIM_WRITE, p.out, 0, 32);
+        mix_access(&p.b, BRIM_WRITE, p.out, offset, 32);
+        pair_finish(&p);
+        if (offset == 32)
+            expect_good(&p.m);
+        else
+            expect_finding(&p.m, "check.race");
+    }
+}
+
+/* a writes x, b reads it and writes y, c writes x again, and d reads that. */
+static void check_lets_scratch_be_used_again_in_order(void **state)
+{
+    for (int spoilt = 0; spoilt < 3; spoilt++) {
+        pair p = pair_begin();
+        uint32_t again = mix_counter(&p.m, "again"), last = mix_counter(&p.m, "last");
+        brim_instruction c = brim_instruction_make(p.m.op), d = brim_instruction_make(p.m.op);
+        mix_wait(&c, spoilt == 1 ? p.done_a : p.done_b, 1); /* 1: b may still be reading */
+        mix_access(&c, BRIM_WRITE, p.x, 0, 64);
+        mix_signal(&c, again);
+        mix_wait(&d, spoilt == 2 ? p.done_b : again, 1); /* 2: d may come before c */
+        mix_access(&d, BRIM_READ, p.x, 0, 64);
+        mix_signal(&d, last);
+        mix_wait(&p.end, last, 1);
+        mix_wait(&p.end, again, 1);
+        uint32_t queue = mix_queue(&p.m, "q");
+        mix_piece(&p.m, queue, &p.a);
+        mix_piece(&p.m, queue, &p.b);
+        mix_piece(&p.m, queue, &c);
+        mix_piece(&p.m, queue, &d);
+        mix_take(&p.m, 0, queue);
+        mix_lane(&p.m, 0, &p.end);
+        mix_finish(&p.m);
+        if (spoilt)
+            expect_finding(&p.m, "check.race");
+        else
+            expect_good(&p.m);
+    }
+}
+
+/* Only what is ordered before a read can have written it. */
+static void check_does_not_count_later_writes_as_written(void **state)
 {
     pair p = pair_begin();
-    mix_access(&p.b, BRIM_WRITE, p.x, 63, 64)->kind = BRIM_WRITE;
-    p.b.accesses[0].size = 63; /* what it reads it does not write */
-    pair_finish(&p);
-    expect_finding(&p.m, "check.race");
-    p = pair_begin();
-    mix_access(&p.b, BRIM_WRITE, p.x, 64, 64);
-    pair_finish(&p);
-    expect_good(&p.m);
+    brim_instruction c = brim_instruction_make(p.m.op);
+    mix_wait(&c, p.done_b, 1);
+    mix_access(&c, BRIM_WRITE, p.x, 0, 128);
+    mix_lane(&p.m, 0, &p.a);
+    p.b.accesses[0].size = 128;
+    mix_lane(&p.m, 1, &p.b);
+    mix_lane(&p.m, 0, &c);
+    mix_lane(&p.m, 0, &p.end);
+    mix_finish(&p.m);
+    assert_int_equal(mix_check(&p.m), BRIM_REFUSED);
+    assert_int_equal(p.m.finding_count, 1);
+    assert_string_equal(p.m.findings[0].id, "check.uninitialised");
+    assert_int_equal(p.m.findings[0].instruction, 1);
+    assert_int_equal(p.m.findings[0].other, 2);
+    assert_non_null(strstr(p.m.findings[0].text, "byte 64"));
+    mix_end(&p.m);
 }
 
 static void check_lets_state_be_written_again_in_order(void **state)
@@ -603,7 +699,8 @@ static void check_keeps_injective_scatters_apart_by_their_entries(void **state)
 /* ---- packets ---- */
 
 /* a writes packet words [0, 64) of x; b reads [from, from + size) of them without a counter. */
-static void packet(uint64_t from, uint64_t size, bool parity, bool signals, bool other_write, const char *id)
+static void packet(uint64_t from, uint64_t size, bool parity, bool signals, bool other_write,
+                   const char *id)
 {
     pair p = pair_begin();
     uint32_t x = mix_buffer(&p.m, "packets", 128, BRIM_BUFFER_SCRATCH, parity);
@@ -656,7 +753,8 @@ static void no_body(const brim_op_env *env)
     (void)env;
 }
 
-static brim_status copy_derive(brim_instruction *out, const brim_program *program, const brim_instruction *in)
+static brim_status copy_derive(brim_instruction *out, const brim_program *program,
+                               const brim_instruction *in)
 {
     if (in->operand_count != 2)
         return brim__fail(BRIM_REFUSED, "op.operand", "copy has 2 operands");
@@ -669,7 +767,8 @@ static brim_status copy_derive(brim_instruction *out, const brim_program *progra
 
 static void check_compares_declared_accesses_with_the_op(void **state)
 {
-    static const char *const fields[] = {NULL, "offset", "size", "kind", "accesses", "row block count", "operands"};
+    static const char *const fields[] = {NULL,       "offset",          "size",    "kind",
+                                         "accesses", "row block count", "operands"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         pair p = pair_begin();
         uint32_t op = 0, tensor = 0;
@@ -742,7 +841,11 @@ static void check_survives_the_failure_of_each_allocation(void **state)
 static void check_accepts_layered_programs(void **state)
 {
     for (uint32_t n = 0; n < 8; n++) {
-        layered shape = {.lanes = 1 + n % 4, .layers = 1 + n, .pieces = 5, .rows = 1 + 3 * (n % 2), .queues = n & 4};
+        layered shape = {.lanes = 1 + n % 4,
+                         .layers = 1 + n,
+                         .pieces = 5,
+                         .rows = 1 + 3 * (n % 2),
+                         .queues = n & 4};
         mix m = layered_build(&shape);
         expect_good(&m);
     }
@@ -791,7 +894,9 @@ int main(void)
         cmocka_unit_test(check_refuses_tile_runs_past_the_tensor),
         cmocka_unit_test(check_keeps_the_roles_of_buffers),
         cmocka_unit_test(check_keeps_the_next_epoch_for_step_end),
-        cmocka_unit_test(check_refuses_a_byte_written_twice_even_in_order),
+        cmocka_unit_test(check_refuses_an_output_byte_written_twice_even_in_order),
+        cmocka_unit_test(check_lets_scratch_be_used_again_in_order),
+        cmocka_unit_test(check_does_not_count_later_writes_as_written),
         cmocka_unit_test(check_lets_state_be_written_again_in_order),
         cmocka_unit_test(check_refuses_an_instruction_that_writes_what_it_reads),
         cmocka_unit_test(check_refuses_a_read_that_is_ordered_before_its_write),

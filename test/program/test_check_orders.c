@@ -31,7 +31,8 @@ static void random_accesses(brim_instruction *in, draws *d, const uint32_t *buff
     for (uint32_t k = draw(d, 3); k > 0; k--) {
         bool write = draw(d, 2);
         uint32_t buffer = buffers[draw(d, 2)];
-        mix_access(in, write ? BRIM_WRITE : BRIM_READ, buffer, 8 * draw(d, 3), 8 * (1 + draw(d, 2)));
+        mix_access(in, write ? BRIM_WRITE : BRIM_READ, buffer, 8 * draw(d, 3),
+                   8 * (1 + draw(d, 2)));
     }
 }
 
@@ -56,7 +57,8 @@ static void random_waits(small *s, draws *d, const uint32_t *counters, uint32_t 
             uint32_t c = i + 1 == s->count ? k : draw(d, counter_count);
             /* Most waits for what is signalled later would only make deadlocks. */
             if (totals[c] && (!later[i][counters[c]] || draw(d, 8) == 0))
-                mix_wait(&s->in[i], counters[c], i + 1 == s->count || draw(d, 3) ? totals[c] : 1 + draw(d, totals[c]));
+                mix_wait(&s->in[i], counters[c],
+                         i + 1 == s->count || draw(d, 3) ? totals[c] : 1 + draw(d, totals[c]));
         }
     }
 }
@@ -64,7 +66,8 @@ static void random_waits(small *s, draws *d, const uint32_t *counters, uint32_t 
 static small random_small(uint64_t seed)
 {
     draws d = {seed, 0};
-    small s = {.count = 3 + draw(&d, SMALL_MAX - 2), .lanes = 1 + draw(&d, 3), .queues = draw(&d, 3)};
+    small s = {
+        .count = 3 + draw(&d, SMALL_MAX - 2), .lanes = 1 + draw(&d, 3), .queues = draw(&d, 3)};
     s.m = mix_begin(s.lanes);
     uint32_t buffers[2] = {mix_buffer(&s.m, "state", 64, BRIM_BUFFER_STATE, false),
                            mix_buffer(&s.m, "scratch", 64, BRIM_BUFFER_SCRATCH, false)};
@@ -238,7 +241,8 @@ static bool conflict(const small *s, uint32_t a, uint32_t b)
 
 static void check_that_passes_means_fixed_orders_and_no_deadlock(void **state)
 {
-    uint32_t passed = 0, ran = 0, refused = 0, deadlocks = 0, deadlocks_real = 0, races = 0, races_real = 0;
+    uint32_t passed = 0, ran = 0, refused = 0, deadlocks = 0, deadlocks_real = 0, races = 0,
+             races_real = 0;
     for (uint64_t seed = 0; seed < 30000; seed++) {
         small s = random_small(seed);
         bool before[SMALL_MAX][SMALL_MAX];
@@ -269,7 +273,8 @@ static void check_that_passes_means_fixed_orders_and_no_deadlock(void **state)
         races_real += race && status != BRIM_OK;
         mix_end(&s.m);
     }
-    print_message("%u pass; of %u that run, %u have a race (%u found); %u are refused for deadlock, %u of them can "
+    print_message("%u pass; of %u that run, %u have a race (%u found); %u are refused for "
+                  "deadlock, %u of them can "
                   "get stuck without helpers\n",
                   passed, ran, races, races_real, deadlocks, deadlocks_real);
     assert_true(passed > 100 && refused > 100 && deadlocks > 100);
@@ -304,6 +309,7 @@ static void check_order_is_sound_and_nearly_complete(void **state)
         brim__free(s.m.ctx, c.unsound);
         brim__free(s.m.ctx, c.uses);
         brim__free(s.m.ctx, c.use_start);
+        brim__free(s.m.ctx, c.unstable);
         brim__free(s.m.ctx, c.list_before);
         brim__free(s.m.ctx, c.order.sequence);
         brim__free(s.m.ctx, c.order.place);
@@ -311,7 +317,8 @@ static void check_order_is_sound_and_nearly_complete(void **state)
         brim__free(s.m.ctx, c.order.row);
         mix_end(&s.m);
     }
-    print_message("%llu of %llu ordered pairs are found\n", (unsigned long long)found, (unsigned long long)real);
+    print_message("%llu of %llu ordered pairs are found\n", (unsigned long long)found,
+                  (unsigned long long)real);
     assert_true(found * 1000 >= real * 990);
 }
 
@@ -401,8 +408,11 @@ static void check_flags_mutants_or_their_orders_agree(void **state)
     uint32_t flagged = 0, harmless = 0;
     for (uint64_t seed = 0; seed < 400; seed++) {
         draws d = {seed, 0};
-        layered shape = {.lanes = 1 + draw(&d, 3), .layers = 2 + draw(&d, 3), .pieces = 2 + draw(&d, 3),
-                         .rows = 1 + draw(&d, 3), .queues = draw(&d, 2)};
+        layered shape = {.lanes = 1 + draw(&d, 3),
+                         .layers = 2 + draw(&d, 3),
+                         .pieces = 2 + draw(&d, 3),
+                         .rows = 1 + draw(&d, 3),
+                         .queues = draw(&d, 2)};
         mix m = layered_build(&shape);
         mutate(m.program, &d);
         recount(m.program);
@@ -414,7 +424,8 @@ static void check_flags_mutants_or_their_orders_agree(void **state)
             for (uint64_t order = 1; order < 40; order++) {
                 uint64_t hash = run_hash(&m, order);
                 if (hash != first || hash == 0)
-                    print_error("seed %llu, order %llu: %s\n", (unsigned long long)seed, (unsigned long long)order,
+                    print_error("seed %llu, order %llu: %s\n", (unsigned long long)seed,
+                                (unsigned long long)order,
                                 hash ? "another result" : brim_last_message());
                 assert_true(hash == first && hash != 0);
             }

@@ -58,7 +58,8 @@ static void finish(parts *p, uint32_t value)
 static brim_prediction predict(parts *p, brim_trace_event *events, size_t capacity, size_t *count)
 {
     brim_prediction out;
-    brim_status status = brim_program_predict(&out, p->m.program, p->m.ctx, &machine, events, capacity, count);
+    brim_status status =
+        brim_program_predict(&out, p->m.program, p->m.ctx, &machine, events, capacity, count);
     if (status != BRIM_OK)
         print_error("%s\n", brim_last_message());
     assert_int_equal(status, BRIM_OK);
@@ -110,7 +111,8 @@ static void predict_arithmetic_and_bytes_overlap(void **state)
     const struct {
         int32_t bytes, flops, int8_ops;
         double us;
-    } cases[] = {{8000, 1000, 0, 1}, {800, 4000, 0, 2}, {0, 2000, 4000, 2}, {0, 0, 0, 0}, {-5, -5, -5, 0}};
+    } cases[] = {
+        {8000, 1000, 0, 1}, {800, 4000, 0, 2}, {0, 2000, 4000, 2}, {0, 0, 0, 0}, {-5, -5, -5, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         parts p = begin(1);
         uint32_t op = 0;
@@ -118,7 +120,8 @@ static void predict_arithmetic_and_bytes_overlap(void **state)
         assert_int_equal(brim_op_register(&op, p.m.ops, &desc), BRIM_OK);
         brim_instruction in = brim_instruction_make(op);
         in.operand_count = 3;
-        in.operands[0] = cases[i].bytes, in.operands[1] = cases[i].flops, in.operands[2] = cases[i].int8_ops;
+        in.operands[0] = cases[i].bytes, in.operands[1] = cases[i].flops,
+        in.operands[2] = cases[i].int8_ops;
         mix_signal(&in, p.done);
         mix_lane(&p.m, 0, &in);
         finish(&p, 1);
@@ -146,7 +149,8 @@ static void predict_queue_pieces_go_to_free_lanes(void **state)
     near(out.total_us, 1 + 10 + 1 + 0.0005);
     size_t quick_on_1 = 0;
     for (size_t i = 0; i < count; i++) {
-        assert_true(events[i].taken_ns <= events[i].started_ns && events[i].started_ns <= events[i].ended_ns);
+        assert_true(events[i].taken_ns <= events[i].started_ns &&
+                    events[i].started_ns <= events[i].ended_ns);
         quick_on_1 += events[i].lane == 1;
     }
     assert_int_equal(quick_on_1, 5);
@@ -178,7 +182,8 @@ static void predict_is_never_below_the_bounds(void **state)
         layered shape = {.lanes = 1 + n % 3, .layers = 4, .pieces = 7, .rows = 64, .queues = n & 1};
         mix m = layered_build(&shape);
         brim_prediction out;
-        assert_int_equal(brim_program_predict(&out, m.program, m.ctx, &machine, NULL, 0, NULL), BRIM_OK);
+        assert_int_equal(brim_program_predict(&out, m.program, m.ctx, &machine, NULL, 0, NULL),
+                         BRIM_OK);
         assert_true(out.total_us >= out.bandwidth_bound_us);
         assert_true(out.total_us * shape.lanes >= out.busy_us * 0.999999);
         assert_true(out.critical_count >= shape.layers + 1);
@@ -193,15 +198,18 @@ static void predict_refuses_bad_machines_and_bad_programs(void **state)
     mix_lane(&p.m, 0, &in);
     finish(&p, 2);
     brim_prediction out;
-    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &machine, NULL, 0, NULL), BRIM_REFUSED);
+    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &machine, NULL, 0, NULL),
+                     BRIM_REFUSED);
     assert_string_equal(brim_last_id(), "check.deadlock");
     brim_machine bad = machine;
     bad.read_gb_s = 0;
-    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &bad, NULL, 0, NULL), BRIM_USAGE);
+    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &bad, NULL, 0, NULL),
+                     BRIM_USAGE);
     assert_string_equal(brim_last_id(), "predict.machine");
     bad = machine;
     bad.signal_ns = NAN;
-    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &bad, NULL, 0, NULL), BRIM_USAGE);
+    assert_int_equal(brim_program_predict(&out, p.m.program, p.m.ctx, &bad, NULL, 0, NULL),
+                     BRIM_USAGE);
     mix_end(&p.m);
 }
 

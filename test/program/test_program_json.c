@@ -2,13 +2,15 @@
  * place. */
 #include "mix_program.h"
 
-#define HEAD                                                                                       \
-    "{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1, "
+#include "base/file.h"
+
+#define HEAD "{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1, "
 #define BUFFERS "\"buffers\": [{\"name\": \"x\", \"size\": 64, \"role\": \"output\"}], "
 #define TENSORS "\"tensors\": [{\"name\": \"w\", \"type\": \"Q8_0\", \"rows\": 32, \"cols\": 32}], "
 #define COUNTERS "\"counters\": [\"c\"], "
 #define QUEUES "\"queues\": [{\"name\": \"q\", \"instructions\": []}], "
-#define END_ACCESS "\"accesses\": [{\"kind\": \"write\", \"buffer\": \"x\", \"offset\": 0, \"size\": 4}]"
+#define END_ACCESS                                                                                 \
+    "\"accesses\": [{\"kind\": \"write\", \"buffer\": \"x\", \"offset\": 0, \"size\": 4}]"
 #define LISTS(item) "\"lane_lists\": [[" item "]]}"
 #define END "{\"op\": \"mix.end\", " END_ACCESS "}"
 #define WITH(item) HEAD BUFFERS TENSORS COUNTERS QUEUES LISTS(item)
@@ -58,7 +60,8 @@ static void json_round_trip_is_the_same_text(void **state)
 static void json_keeps_every_field(void **state)
 {
     mix m = mix_begin(2);
-    uint32_t x = mix_buffer(&m, "a \"name\" \\ with\ttab \xC3\xA9", (uint64_t)1 << 39, BRIM_BUFFER_STATE, true);
+    uint32_t x = mix_buffer(&m, "a \"name\" \\ with\ttab \xC3\xA9", (uint64_t)1 << 39,
+                            BRIM_BUFFER_STATE, true);
     uint32_t t = mix_buffer(&m, "table", 4096, BRIM_BUFFER_CONST, false);
     uint32_t c = mix_counter(&m, "c"), q = mix_queue(&m, "q");
     uint32_t w = 0;
@@ -96,7 +99,8 @@ static void json_keeps_every_field(void **state)
     assert_int_equal(got->accesses[1].stride, 0);
     assert_int_equal(got->accesses[1].count_buffer, BRIM_NONE);
     assert_int_equal(got->runs[1].count, UINT32_MAX);
-    const brim_buffer_desc *buffer = brim_program_buffer(read, 0), *wanted = brim_program_buffer(m.program, 0);
+    const brim_buffer_desc *buffer = brim_program_buffer(read, 0),
+                           *wanted = brim_program_buffer(m.program, 0);
     assert_string_equal(buffer->name, wanted->name);
     assert_int_equal(buffer->size, wanted->size);
     assert_int_equal(buffer->role, BRIM_BUFFER_STATE);
@@ -121,6 +125,30 @@ static void json_reads_a_hand_written_file(void **state)
     end(&f);
 }
 
+static void json_example_of_the_docs_passes_the_check(void **state)
+{
+    fixture f = begin();
+    char *page = NULL;
+    size_t size = 0;
+    assert_int_equal(
+        brim__read_file(&page, &size, f.ctx, BRIM_SOURCE_DIR "/docs/program.md", 1 << 20), BRIM_OK);
+    char *start = strstr(page, "```\n{\n");
+    assert_non_null(start);
+    start += 4;
+    size_t length = (size_t)(strstr(start, "```") - start), again_size = 0;
+    brim_program *program = NULL;
+    char *again = NULL;
+    assert_int_equal(brim_program_parse(&program, f.ctx, f.ops, start, length), BRIM_OK);
+    assert_int_equal(brim_program_check(program, f.ctx, 1, NULL, NULL), BRIM_OK);
+    assert_int_equal(brim_program_dump(&again, &again_size, program, f.ctx), BRIM_OK);
+    assert_int_equal(again_size, length);
+    assert_memory_equal(again, start, length);
+    brim_free(f.ctx, again);
+    brim_program_destroy(program);
+    brim__free(f.ctx, page);
+    end(&f);
+}
+
 typedef struct bad {
     const char *text, *id, *path;
 } bad;
@@ -133,30 +161,42 @@ static const bad bad_texts[] = {
     {"{\"format\": \"brim-program\", \"format\": \"brim-program\"}", "program.json", "duplicate"},
     {"{\"format\": \"other\"}", "program.format", "format"},
     {"{\"format\": \"brim-program\", \"version\": 2}", "program.version", "version"},
-    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 0}", "program.value", "lanes"},
-    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1025}", "program.value", "lanes"},
-    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1.0}", "program.type", "lanes"},
-    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1, \"more\": 1}", "program.key", "more"},
+    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 0}",
+     "program.value", "lanes"},
+    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1025}",
+     "program.value", "lanes"},
+    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1.0}",
+     "program.type", "lanes"},
+    {"{\"format\": \"brim-program\", \"version\": 1, \"name\": \"n\", \"lanes\": 1, \"more\": 1}",
+     "program.key", "more"},
     {HEAD "\"buffers\": {}}", "program.type", "buffers"},
-    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 0, \"role\": \"output\"}]}", "program.buffer", "buffers[0]"},
-    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 64, \"role\": \"other\"}]}", "program.value", "buffers[0].role"},
-    {HEAD "\"buffers\": [{\"name\": \"\", \"size\": 64, \"role\": \"output\"}]}", "program.name", "buffers[0]"},
-    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": -1, \"role\": \"output\"}]}", "program.value", "buffers[0].size"},
-    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 1, \"role\": \"output\", \"parity\": 1}]}", "program.type",
-     "buffers[0].parity"},
-    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 1, \"role\": \"const\"}, {\"name\": \"x\", \"size\": 1, \"role\": "
+    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 0, \"role\": \"output\"}]}", "program.buffer",
+     "buffers[0]"},
+    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 64, \"role\": \"other\"}]}", "program.value",
+     "buffers[0].role"},
+    {HEAD "\"buffers\": [{\"name\": \"\", \"size\": 64, \"role\": \"output\"}]}", "program.name",
+     "buffers[0]"},
+    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": -1, \"role\": \"output\"}]}", "program.value",
+     "buffers[0].size"},
+    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 1, \"role\": \"output\", \"parity\": 1}]}",
+     "program.type", "buffers[0].parity"},
+    {HEAD "\"buffers\": [{\"name\": \"x\", \"size\": 1, \"role\": \"const\"}, {\"name\": \"x\", "
+          "\"size\": 1, \"role\": "
           "\"const\"}]}",
      "program.name", "buffers[1].name"},
-    {HEAD BUFFERS "\"tensors\": [{\"name\": \"w\", \"type\": \"Q9\", \"rows\": 1, \"cols\": 32}]}", "program.value",
-     "tensors[0].type"},
-    {HEAD BUFFERS "\"tensors\": [{\"name\": \"w\", \"type\": \"Q8_0\", \"rows\": 1, \"cols\": 31}]}", "tile.shape",
-     "tensors[0]"},
-    {HEAD BUFFERS "\"tensors\": [{\"name\": \"w\", \"type\": \"Q8_0\", \"rows\": 0, \"cols\": 32}]}", "tile.shape",
-     "tensors[0]"},
+    {HEAD BUFFERS "\"tensors\": [{\"name\": \"w\", \"type\": \"Q9\", \"rows\": 1, \"cols\": 32}]}",
+     "program.value", "tensors[0].type"},
+    {HEAD BUFFERS
+     "\"tensors\": [{\"name\": \"w\", \"type\": \"Q8_0\", \"rows\": 1, \"cols\": 31}]}",
+     "tile.shape", "tensors[0]"},
+    {HEAD BUFFERS
+     "\"tensors\": [{\"name\": \"w\", \"type\": \"Q8_0\", \"rows\": 0, \"cols\": 32}]}",
+     "tile.shape", "tensors[0]"},
     {HEAD BUFFERS TENSORS "\"counters\": [1]}", "program.type", "counters[0]"},
     {HEAD BUFFERS TENSORS "\"counters\": [\"c\", \"c\"]}", "program.name", "counters[1]"},
     {HEAD BUFFERS TENSORS COUNTERS "\"queues\": [{\"name\": \"q\"}]}", "program.key", "queues[0]"},
-    {HEAD BUFFERS TENSORS COUNTERS "\"queues\": [{\"name\": \"q\", \"instructions\": [{\"op\": \"none\"}]}]}",
+    {HEAD BUFFERS TENSORS COUNTERS
+     "\"queues\": [{\"name\": \"q\", \"instructions\": [{\"op\": \"none\"}]}]}",
      "program.op", "queues[0].instructions[0].op"},
     {HEAD BUFFERS TENSORS COUNTERS QUEUES "\"lane_lists\": []}", "program.value", "lane_lists"},
     {HEAD BUFFERS TENSORS COUNTERS QUEUES "\"lane_lists\": [[]]}", "program.empty", "lane_lists"},
@@ -164,33 +204,43 @@ static const bad bad_texts[] = {
     {WITH("{\"queue\": \"q\", \"op\": \"mix\"}"), "program.key", "lane_lists[0][0].op"},
     {WITH("{\"operands\": []}"), "program.key", "lane_lists[0][0]: \"op\""},
     {WITH("7"), "program.type", "lane_lists[0][0]"},
-    {WITH("{\"op\": \"mix\", \"operands\": [2147483648]}"), "program.value", "lane_lists[0][0].operands[0]"},
-    {WITH("{\"op\": \"mix\", \"operands\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25]}"),
+    {WITH("{\"op\": \"mix\", \"operands\": [2147483648]}"), "program.value",
+     "lane_lists[0][0].operands[0]"},
+    {WITH("{\"op\": \"mix\", \"operands\": "
+          "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25]}"),
      "program.limit", "lane_lists[0][0].operands"},
-    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 1}, {\"counter\": \"d\", \"value\": 1}]}"),
+    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 1}, {\"counter\": \"d\", "
+          "\"value\": 1}]}"),
      "program.name", "lane_lists[0][0].waits[1].counter"},
-    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 4294967296}]}"), "program.value",
-     "lane_lists[0][0].waits[0].value"},
-    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 1, \"x\": 1}]}"), "program.key",
-     "lane_lists[0][0].waits[0].x"},
-    {WITH("{\"op\": \"mix\", \"signals\": [\"c\", \"c\", \"c\"]}"), "program.limit", "lane_lists[0][0].signals"},
-    {WITH("{\"op\": \"mix\", \"signals\": [\"d\"]}"), "program.name", "lane_lists[0][0].signals[0]"},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"move\"}]}"), "program.value", "lane_lists[0][0].accesses[0].kind"},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"y\"}]}"), "program.name",
-     "lane_lists[0][0].accesses[0].buffer"},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0}]}"), "program.key",
-     "lane_lists[0][0].accesses[0]: \"size\""},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, \"size\": 1, "
+    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 4294967296}]}"),
+     "program.value", "lane_lists[0][0].waits[0].value"},
+    {WITH("{\"op\": \"mix\", \"waits\": [{\"counter\": \"c\", \"value\": 1, \"x\": 1}]}"),
+     "program.key", "lane_lists[0][0].waits[0].x"},
+    {WITH("{\"op\": \"mix\", \"signals\": [\"c\", \"c\", \"c\"]}"), "program.limit",
+     "lane_lists[0][0].signals"},
+    {WITH("{\"op\": \"mix\", \"signals\": [\"d\"]}"), "program.name",
+     "lane_lists[0][0].signals[0]"},
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"move\"}]}"), "program.value",
+     "lane_lists[0][0].accesses[0].kind"},
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"y\"}]}"),
+     "program.name", "lane_lists[0][0].accesses[0].buffer"},
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": "
+          "0}]}"),
+     "program.key", "lane_lists[0][0].accesses[0]: \"size\""},
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, "
+          "\"size\": 1, "
           "\"flags\": [\"next\", \"next\"]}]}"),
      "program.value", "lane_lists[0][0].accesses[0].flags[1]"},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, \"size\": 1, "
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, "
+          "\"size\": 1, "
           "\"count_from\": {\"buffer\": \"x\"}}]}"),
      "program.key", "lane_lists[0][0].accesses[0].count_from: \"offset\""},
-    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, \"size\": 1, "
+    {WITH("{\"op\": \"mix\", \"accesses\": [{\"kind\": \"read\", \"buffer\": \"x\", \"offset\": 0, "
+          "\"size\": 1, "
           "\"table\": {\"buffer\": \"x\", \"offset\": 0, \"limit\": -1}}]}"),
      "program.value", "lane_lists[0][0].accesses[0].table.limit"},
-    {WITH("{\"op\": \"mix\", \"tiles\": [{\"tensor\": \"v\", \"first\": 0, \"count\": 1}]}"), "program.name",
-     "lane_lists[0][0].tiles[0].tensor"},
+    {WITH("{\"op\": \"mix\", \"tiles\": [{\"tensor\": \"v\", \"first\": 0, \"count\": 1}]}"),
+     "program.name", "lane_lists[0][0].tiles[0].tensor"},
     {WITH(END) " more", "program.json", "line"},
 };
 
@@ -201,10 +251,11 @@ static void json_refuses_what_is_wrong_and_says_where(void **state)
         const bad *b = &bad_texts[i];
         brim_program *program = NULL;
         brim_status status = brim_program_parse(&program, f.ctx, f.ops, b->text, strlen(b->text));
-        bool good = status == BRIM_FORMAT && strcmp(brim_last_id(), b->id) == 0 && strstr(brim_last_message(), b->path);
+        bool good = status == BRIM_FORMAT && strcmp(brim_last_id(), b->id) == 0 &&
+                    strstr(brim_last_message(), b->path);
         if (!good)
-            print_error("case %zu: %s\n wanted %s at %s\n got %s: %s\n", i, b->text, b->id, b->path, brim_last_id(),
-                        brim_last_message());
+            print_error("case %zu: %s\n wanted %s at %s\n got %s: %s\n", i, b->text, b->id, b->path,
+                        brim_last_id(), brim_last_message());
         assert_true(good);
         assert_null(program);
     }
@@ -289,6 +340,7 @@ int main(void)
         cmocka_unit_test(json_round_trip_is_the_same_text),
         cmocka_unit_test(json_keeps_every_field),
         cmocka_unit_test(json_reads_a_hand_written_file),
+        cmocka_unit_test(json_example_of_the_docs_passes_the_check),
         cmocka_unit_test(json_refuses_what_is_wrong_and_says_where),
         cmocka_unit_test(json_refuses_every_cut),
         cmocka_unit_test(json_refuses_more_values_than_a_program_can_have),

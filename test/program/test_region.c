@@ -82,7 +82,8 @@ static brim__condition random_condition(uint64_t *n)
 {
     brim__condition c = {.buffer = BRIM_NONE};
     if (draw(n, 2))
-        c = (brim__condition){(uint32_t)draw(n, 2), 0, (uint32_t)draw(n, 4), 1 + (uint32_t)draw(n, 3)};
+        c = (brim__condition){(uint32_t)draw(n, 2), 0, (uint32_t)draw(n, 4),
+                              1 + (uint32_t)draw(n, 3)};
     return c;
 }
 

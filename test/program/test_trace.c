@@ -119,7 +119,8 @@ static void trace_svg_says_which_epochs_it_leaves_out(void **state)
                                        .started_ns = 1000 * i + 300,
                                        .ended_ns = 1000 * i + 1500};
     brim__string text = {.ctx = m.ctx};
-    assert_int_equal(brim__trace_render_svg(&text, m.program, events, count, "a <b> & \"c\""), BRIM_OK);
+    assert_int_equal(brim__trace_render_svg(&text, m.program, events, count, "a <b> & \"c\""),
+                     BRIM_OK);
     assert_non_null(strstr(text.data, "earlier ones left out"));
     assert_non_null(strstr(text.data, "a &#60;b&#62; &#38; &#34;c&#34;"));
     assert_true(count_of(text.data, "<rect") < 15000);
@@ -127,7 +128,8 @@ static void trace_svg_says_which_epochs_it_leaves_out(void **state)
     assert_int_equal(brim__trace_render_svg(&text, m.program, NULL, 0, "nothing"), BRIM_OK);
     brim__string_done(&text);
     events[0].lane = 2;
-    assert_int_equal(brim_trace_write_events_svg(m.program, m.ctx, events, 1, "x", "unwritten"), BRIM_USAGE);
+    assert_int_equal(brim_trace_write_events_svg(m.program, m.ctx, events, 1, "x", "unwritten"),
+                     BRIM_USAGE);
     assert_string_equal(brim_last_id(), "trace.event");
     brim__free(m.ctx, events);
     mix_end(&m);

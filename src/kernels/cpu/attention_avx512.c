@@ -4,11 +4,9 @@
  * each lane runs the chain that kernels.h gives. Query heads that share a key are taken up to
  * four at a time, so that a key or value is loaded and converted once for them. */
 #if defined(__x86_64__)
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/vector_avx512.h"
 #include "kernels/scalar_math.h"
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 enum { HEADS_AT_ONCE = 4, VECTORS_AT_ONCE = 4 };
 

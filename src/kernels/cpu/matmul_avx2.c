@@ -12,9 +12,7 @@
 #include <assert.h>
 #include <immintrin.h>
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-/* Before loops whose count the compiler knows and whose arrays must live in registers. */
-#define UNROLL _Pragma("GCC unroll 32")
+#include "kernels/cpu/inline.h"
 
 enum {
     LANES = 8,
@@ -164,6 +162,14 @@ static ALWAYS_INLINE __m256i send_i32(const void *p)
     return _mm256_set1_epi32((int)brim__load_u32(p));
 }
 
+/* Ties a partial sum down where it is made. Compilers like to turn a chain of integer additions
+ * into a tree, for which 16 registers are far too few. */
+static ALWAYS_INLINE __m256i in_order(__m256i sum)
+{
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
 static ALWAYS_INLINE __m256i dot_planes(const __m256i w[8], const brim__q16 *x, int from, int to,
                                         brim_dtype type)
 {
@@ -174,12 +180,12 @@ static ALWAYS_INLINE __m256i dot_planes(const __m256i w[8], const brim__q16 *x, 
     for (int g = from; g < to; g++) {
         __m256i high = _mm256_maddubs_epi16(w[g], send_i32(x->hi + 4 * g));
         __m256i low = _mm256_maddubs_epi16(w[g], send_i32(x->lo + 4 * g));
-        hi = g % span ? _mm256_add_epi16(hi, high) : high;
-        lo = g % span ? _mm256_add_epi16(lo, low) : low;
+        hi = in_order(g % span ? _mm256_add_epi16(hi, high) : high);
+        lo = in_order(g % span ? _mm256_add_epi16(lo, low) : low);
         if (g % span == span - 1) {
             __m256i sum =
                 _mm256_add_epi32(_mm256_madd_epi16(hi, places), _mm256_madd_epi16(lo, ones));
-            all = g / span > from / span ? _mm256_add_epi32(all, sum) : sum;
+            all = in_order(g / span > from / span ? _mm256_add_epi32(all, sum) : sum);
         }
     }
     return all;
@@ -191,10 +197,10 @@ static ALWAYS_INLINE __m256i dot_pairs(const __m256i w[8], const pairs *x)
     __m256i a = _mm256_setzero_si256(), b = a;
     UNROLL
     for (int g = 0; g < 8; g++) {
-        a = _mm256_add_epi32(
-            a, _mm256_madd_epi16(_mm256_and_si256(w[g], even), send_i32(&x->even[g])));
-        b = _mm256_add_epi32(b,
-                             _mm256_madd_epi16(_mm256_srli_epi16(w[g], 8), send_i32(&x->odd[g])));
+        __m256i first = _mm256_madd_epi16(_mm256_and_si256(w[g], even), send_i32(&x->even[g]));
+        __m256i second = _mm256_madd_epi16(_mm256_srli_epi16(w[g], 8), send_i32(&x->odd[g]));
+        a = in_order(_mm256_add_epi32(a, first));
+        b = in_order(_mm256_add_epi32(b, second));
     }
     return _mm256_add_epi32(a, b);
 }
@@ -235,16 +241,16 @@ static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i w[8], const scal
 
 /* ---- floats ---- */
 
-/* Column c of 8 rows as floats. */
-static ALWAYS_INLINE __m256 column(const __m256i w[8], const scales *s, int c, brim_dtype type)
+/* Column `byte` of the four in w, of 8 rows, as floats; a is that of the columns' half. */
+static ALWAYS_INLINE __m256 column(__m256i w, int byte, __m256 a, __m256 b, brim_dtype type)
 {
-    __m256i q = _mm256_and_si256(_mm256_srli_epi32(w[c / 4], 8 * (c % 4)), _mm256_set1_epi32(255));
+    __m256i q = _mm256_and_si256(_mm256_srli_epi32(w, 8 * byte), _mm256_set1_epi32(255));
     if (bias_bits(type) >= 0)
         q = _mm256_sub_epi32(q, _mm256_set1_epi32(1 << bias_bits(type)));
     __m256 f = _mm256_cvtepi32_ps(q);
     if (takes_offset(type))
-        return _mm256_fmsub_ps(f, s->a[0], s->b);
-    return has_offset(type) ? _mm256_fmadd_ps(f, s->a[0], s->b) : _mm256_mul_ps(s->a[c / 16], f);
+        return _mm256_fmsub_ps(f, a, b);
+    return has_offset(type) ? _mm256_fmadd_ps(f, a, b) : _mm256_mul_ps(a, f);
 }
 
 static ALWAYS_INLINE __m256 float_column(const uint8_t *cell, int c, int half, brim_dtype type)
@@ -311,14 +317,16 @@ static ALWAYS_INLINE void add_cell_f32(__m256 *acc, int first_half, int halves, 
                        cell + at.subs + sub * at.sub_bytes + HALF_BYTES * (first_half + h));
                 s[h] = read_scales(type, cell, sub, first_half + h);
             }
-        UNROLL
-        for (int c = 0; c < BRIM__BLOCK_COLS; c++)
-            for (int h = 0; h < halves; h++) {
-                __m256 f = is_float(type) ? float_column(cell, c, first_half + h, type)
-                                          : column(w[h], &s[h], c, type);
+        for (int c = 0; c < BRIM__BLOCK_COLS; c += 4)
+            UNROLL
+            for (int i = 0; i < 4 * halves; i++) {
+                int h = i % halves, byte = i / halves;
+                __m256 f = is_float(type)
+                               ? float_column(cell, c + byte, first_half + h, type)
+                               : column(w[h][c / 4], byte, s[h].a[c / 16], s[h].b, type);
                 UNROLL
                 for (int m = 0; m < rows; m++) {
-                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c;
+                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
                     acc[h * rows + m] =
                         _mm256_fmadd_ps(f, _mm256_set1_ps(*value), acc[h * rows + m]);
                 }

@@ -12,9 +12,7 @@
 
 #include <immintrin.h>
 
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-/* Before loops whose count the compiler knows and whose arrays must live in registers. */
-#define UNROLL _Pragma("GCC unroll 32")
+#include "kernels/cpu/inline.h"
 
 enum {
     SIDE_BY_SIDE = 2, /* groups of rows that one pass of decode works on */
@@ -213,17 +211,16 @@ static ALWAYS_INLINE void add_blocks(__m512 *const *acc, const __m512i (*const *
 
 /* ---- floats ---- */
 
-/* Column c of 16 rows as floats. */
-static ALWAYS_INLINE __m512 column(const __m512i w[8], const scales *s, int c, brim_dtype type)
+/* Column `byte` of the four in w, of 16 rows, as floats; a is that of the columns' half. */
+static ALWAYS_INLINE __m512 column(__m512i w, int byte, __m512 a, __m512 b, brim_dtype type)
 {
-    __m512i q = _mm512_and_si512(_mm512_srli_epi32(w[c / 4], 8 * (unsigned)(c % 4)),
-                                 _mm512_set1_epi32(255));
+    __m512i q = _mm512_and_si512(_mm512_srli_epi32(w, 8 * (unsigned)byte), _mm512_set1_epi32(255));
     if (bias_bits(type) >= 0)
         q = _mm512_sub_epi32(q, _mm512_set1_epi32(1 << bias_bits(type)));
     __m512 f = _mm512_cvtepi32_ps(q);
     if (takes_offset(type))
-        return _mm512_fmsub_ps(f, s->a[0], s->b);
-    return has_offset(type) ? _mm512_fmadd_ps(f, s->a[0], s->b) : _mm512_mul_ps(s->a[c / 16], f);
+        return _mm512_fmsub_ps(f, a, b);
+    return has_offset(type) ? _mm512_fmadd_ps(f, a, b) : _mm512_mul_ps(a, f);
 }
 
 static ALWAYS_INLINE __m512 float_column(const uint8_t *cell, int c, brim_dtype type)
@@ -303,15 +300,16 @@ static ALWAYS_INLINE void add_cell_f32(__m512 *acc, int groups, int rows, const 
                 unpack(w[g], type, cell + (size_t)g * group_bytes + at.subs + sub * at.sub_bytes);
                 s[g] = read_scales(type, cell + (size_t)g * group_bytes, sub);
             }
-        UNROLL
-        for (int c = 0; c < BRIM__BLOCK_COLS; c++)
+        for (int c = 0; c < BRIM__BLOCK_COLS; c += 4)
             UNROLL
-            for (int g = 0; g < groups; g++) {
-                __m512 f = is_float(type) ? float_column(cell + (size_t)g * group_bytes, c, type)
-                                          : column(w[g], &s[g], c, type);
+            for (int i = 0; i < 4 * groups; i++) {
+                int g = i % groups, byte = i / groups;
+                __m512 f = is_float(type)
+                               ? float_column(cell + (size_t)g * group_bytes, c + byte, type)
+                               : column(w[g][c / 4], byte, s[g].a[c / 16], s[g].b, type);
                 UNROLL
                 for (int m = 0; m < rows; m++) {
-                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c;
+                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
                     acc[g * rows + m] =
                         _mm512_fmadd_ps(f, _mm512_set1_ps(*value), acc[g * rows + m]);
                 }
