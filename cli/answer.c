@@ -178,7 +178,7 @@ static brim_status shift(answer *a)
 
 static brim_status generate_all(answer *a, const brim_token *prompt, uint32_t count)
 {
-    brim_generate_stats stats;
+    brim_generate_stats stats = {0};
     uint32_t fed, before = brim_session_length(a->settings->session);
     brim_status status = feed(a, prompt, count, &fed);
     if (status == BRIM_OK)
@@ -238,7 +238,7 @@ bool answer_make(answer *a, const answer_settings *settings, const brim_token *p
     if (status == BRIM_OK && !take_text(a, text, size))
         status = BRIM_NO_MEMORY;
     bool newline = !settings->quiet && (a->text_size == 0 || a->text[a->text_size - 1] != '\n');
-    if (newline && (status == BRIM_OK || a->text_size))
+    if (newline && (a->text_size || (status == BRIM_OK && a->end != ANSWER_END_INTERRUPT)))
         putchar('\n');
     fflush(stdout);
     if (status == BRIM_NO_MEMORY)

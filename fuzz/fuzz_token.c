@@ -3,6 +3,7 @@
  * The first byte says what: 0 to 5 a vocabulary (its 0x10 bit: special tokens are recognised), and
  * the rest is text, which must come back from decoding. Otherwise the rest describes a vocabulary,
  * well-formed as GGUF and wrong in any other way, which is created and, if it can be, used. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,8 +243,8 @@ static void hostile(brim_context *ctx, source s)
     if (flags & 0x80)
         put_array(&b, &s, "tokenizer.ggml.merges", GB_STRING);
     for (unsigned i = 0; i < 4; i++) {
-        char key[64] = "tokenizer.ggml.";
-        strcat(strcat(key, ids[i]), "_token_id");
+        char key[64];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ids[i]);
         if (take(&s) & 1)
             gb_key_u32(&b, key, take(&s) % 50);
     }

@@ -41,7 +41,6 @@ need python3-pip python3 -m pip --version
 library libjansson-dev jansson
 library libhwloc-dev hwloc
 library libutf8proc-dev libutf8proc
-library libpcre2-dev libpcre2-8
 library libcurl4-openssl-dev libcurl
 library libedit-dev libedit
 library libmd-dev libmd

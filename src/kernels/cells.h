@@ -11,10 +11,9 @@
 #include "kernels/kernels.h"
 
 enum {
-    BRIM__GROUP_ROWS = 16,   /* rows of a cell: one vector lane each */
-    BRIM__BLOCK_COLS = 32,   /* columns of a block of activations and of a sub-block of a cell */
-    BRIM__NIB_BYTES = 256,   /* nib[4][64] */
-    BRIM__HIGH_BYTES = 64,   /* one plane of fifth bits; Q6_K has two of them */
+    BRIM__GROUP_ROWS = 16, /* rows of a cell: one vector lane each */
+    BRIM__BLOCK_COLS = 32, /* columns of a block of activations and of a sub-block of a cell */
+    BRIM__HIGH_BYTES = 64, /* one plane of fifth bits; Q6_K has two of them */
     BRIM__TILE_BYTES_MIN = 8 << 10,
     BRIM__TILE_BYTES_MAX = 32 << 10,
     BRIM__TILE_ROWS_MAX = 512, /* of the narrowest matrix: one cell of 288 bytes a group */
@@ -30,19 +29,21 @@ typedef struct brim__cell_layout {
     uint16_t sub_count;
 } brim__cell_layout;
 
+/* clang-format off */
 #define BRIM__CELL_Q4_0 {.subs = 32, .sub_bytes = 256, .sub_count = 1}
 #define BRIM__CELL_Q4_1 {.m = 32, .subs = 64, .sub_bytes = 256, .sub_count = 1}
 #define BRIM__CELL_Q5_0 {.subs = 32, .high = 64, .sub_bytes = 320, .sub_count = 1}
 #define BRIM__CELL_Q5_1 {.m = 32, .subs = 64, .high = 64, .sub_bytes = 320, .sub_count = 1}
 #define BRIM__CELL_Q8_0 {.subs = 32, .sub_bytes = 512, .sub_count = 1}
-#define BRIM__CELL_Q4_K                                                                            \
+#define BRIM__CELL_Q4_K \
     {.m = 32, .sc = 64, .mn = 192, .subs = 320, .sub_bytes = 256, .sub_count = 8}
-#define BRIM__CELL_Q5_K                                                                            \
+#define BRIM__CELL_Q5_K \
     {.m = 32, .sc = 64, .mn = 192, .subs = 320, .high = 64, .sub_bytes = 320, .sub_count = 8}
 #define BRIM__CELL_Q6_K {.sc = 32, .subs = 288, .high = 128, .sub_bytes = 384, .sub_count = 8}
 #define BRIM__CELL_F16 {.sub_bytes = 1024, .sub_count = 1}
 #define BRIM__CELL_BF16 {.sub_bytes = 1024, .sub_count = 1}
 #define BRIM__CELL_F32 {.sub_bytes = 2048, .sub_count = 1}
+/* clang-format on */
 
 static inline uint32_t brim__load_u32(const void *p)
 {

@@ -7,8 +7,8 @@
 #ifndef BRIM_KERNELS_EXP_CONSTANTS_H
 #define BRIM_KERNELS_EXP_CONSTANTS_H
 
-#define BRIM__EXP_MIN -104.0f      /* below, the result rounds to 0 */
-#define BRIM__EXP_MAX 88.7228317f  /* above, it would overflow */
+#define BRIM__EXP_MIN -104.0f     /* below, the result rounds to 0 */
+#define BRIM__EXP_MAX 88.7228317f /* above, it would overflow */
 #define BRIM__EXP_LOG2E 0x1.715476p+0f
 #define BRIM__EXP_LN2_HI 0x1.62e430p-1f
 #define BRIM__EXP_LN2_LO -0x1.05c610p-29f

@@ -58,32 +58,37 @@ size_t brim__act_row_bytes(brim__act act, uint32_t cols);
  *   Q8_0  f16 d[16];             u8 q[8][64]            (stored + 128)
  *   Q4_K  f16 d[16]; f16 dmin[16]; u8 sc[8][16]; u8 mn[8][16]; 8 x { u8 nib[4][64] }
  *   Q5_K  f16 d[16]; f16 dmin[16]; u8 sc[8][16]; u8 mn[8][16]; 8 x { u8 high[64]; u8 nib[4][64] }
- *   Q6_K  f16 d[16]; s8 sc[16][16];                    8 x { u8 high[2][64]; u8 nib[4][64] }   (q + 32)
+ *   Q6_K  f16 d[16]; s8 sc[16][16];  8 x { u8 high[2][64]; u8 nib[4][64] }  (q + 32)
  *   F16, BF16  u16 w[32][16];  F32  f32 w[32][16]
  * nib[g], byte 4r + j: low nibble is row r, column 4g + j; high nibble is column 16 + 4g + j.
  * high[64] (one bit), byte 4r + j: bit g is the fifth bit of column 4g + j, g = 0..7.
- * high[2][64] (two bits): bits 2(g%4), 2(g%4)+1 of byte 4r + j of high[g/4] are bits 4, 5 of column 4g + j.
+ * high[2][64] (two bits): bits 2(g%4), 2(g%4)+1 of byte 4r + j of high[g/4] are bits 4 and 5 of
+ * column 4g + j.
  * q[g], byte 4r + j: column 4g + j of row r.  sc[j][r]: of sub-block j (32 columns; 16 for Q6_K).
  */
 typedef struct brim__tiling {
     brim_dtype type;
-    uint32_t rows, cols;         /* of the matrix */
+    uint32_t rows, cols; /* of the matrix */
     uint32_t tile_rows, tile_cols;
     uint32_t row_blocks, col_blocks;
     uint32_t cell_cols, cell_bytes;
-    uint64_t row_block_bytes;    /* of tile_rows rows by all columns */
-    uint64_t bytes;              /* row_blocks * row_block_bytes */
+    uint64_t row_block_bytes; /* of tile_rows rows by all columns */
+    uint64_t bytes;           /* row_blocks * row_block_bytes */
 } brim__tiling;
 
-/* Errors: UNSUPPORTED, id "tile.shape" (cols not a multiple of the type's block or of 32; rows 0). */
+/* Errors: UNSUPPORTED, id "tile.shape": no rows, or columns that are not a multiple of the type's
+ * block or of 32. */
 brim_status brim__tiling_of(brim__tiling *out, brim_dtype type, uint32_t rows, uint32_t cols);
 
-/* Packs row blocks [first, first + count) from `rows`, the matrix's first row in the file's layout. `dst` is where
- * row block `first` goes. Rows past the matrix are zeros. Fast: a start packs the whole model. */
-void brim__tile_pack(void *dst, const brim__tiling *t, const void *rows, uint32_t first, uint32_t count);
+/* Packs row blocks [first, first + count) from `rows`, the matrix's first row in the file's layout.
+ * `dst` is where row block `first` goes. Rows past the matrix are zeros. Fast: a start packs the
+ * whole model. */
+void brim__tile_pack(void *dst, const brim__tiling *t, const void *rows, uint32_t first,
+                     uint32_t count);
 
-/* Row `row` of the tiled matrix as floats, out[cols]: the exact dequantised values (one rounding
- * each where the type has an offset: fma(q, d, m); K types fma(q, d * sc, -(dmin * mn)); Q6_K (d * sc) * q). */
+/* Row `row` of the tiled matrix as floats, out[cols]: the exact dequantised values, one rounding
+ * each where the type has an offset: fma(q, d, m); K types fma(q, d * sc, -(dmin * mn)); Q6_K
+ * (d * sc) * q. */
 void brim__tile_row(float *out, const brim__tiling *t, const void *tiles, uint32_t row);
 
 /* The same from a row in the file's layout: the oracle of the above. */
@@ -97,13 +102,13 @@ void brim__dequantize_row(float *out, brim_dtype type, const void *row, uint32_t
 enum { BRIM__KV_BLOCK = 32, BRIM__ATTN_SPLIT = 256 };
 
 typedef struct brim__attn {
-    const void *k, *v;          /* the (layer, head) parts of the pool: block 0 */
-    const uint32_t *blocks;     /* block table of the row's sequence: block of position p is blocks[p / 32] */
-    uint64_t block_bytes;       /* of one block of one part: 32 * head_size * element size */
+    const void *k, *v;      /* the (layer, head) parts of the pool: block 0 */
+    const uint32_t *blocks; /* of the row's sequence: position p is in block blocks[p / 32] */
+    uint64_t block_bytes;   /* of one block of one part: 32 * head_size * element size */
     bool kv_f32;
-    uint32_t head_size;         /* multiple of 16, at most 256 */
-    uint32_t group;             /* query heads of this KV head, at most 16 */
-    uint32_t first, last;       /* positions seen: first .. last (inclusive) */
+    uint32_t head_size;   /* multiple of 16, at most 256 */
+    uint32_t group;       /* query heads of this KV head, at most 16 */
+    uint32_t first, last; /* positions seen: first .. last (inclusive) */
     float scale;
 } brim__attn;
 
@@ -115,28 +120,33 @@ typedef struct brim__attn_part {
 
 /* ---- the table of bodies ---- */
 
-/* out[m][r - 16 * tile padding]: y = W x for the row blocks at `tiles`. See the meaning below. */
-typedef void (*brim__matmul)(float *out, size_t out_stride, const brim__tiling *t, const void *tiles,
-                             uint32_t row_block_count, const void *x, size_t x_row_bytes, uint32_t row_count);
+/* y = W x for the row blocks at `tiles`; the table below says what that means. */
+typedef void (*brim__matmul)(float *out, size_t out_stride, const brim__tiling *t,
+                             const void *tiles, uint32_t row_block_count, const void *x,
+                             size_t x_row_bytes, uint32_t row_count);
 
 typedef struct brim__kernels {
     brim_isa isa;
 
-    /* out[m * out_stride + i], i in 0 .. row_block_count * tile_rows - 1 (padding rows included), for the
-     * row blocks that start at `tiles` and the activation rows m = 0 .. row_count - 1 (any count) at
-     * x + m * x_row_bytes. acc starts at 0 and runs over the columns in ascending order:
-     *  Q16, a block of 32 with scale s, integers q, S = sum of q over the block (S as float is exact), n = 32 products summed in int32:
+    /* out[m * out_stride + i], i in 0 .. row_block_count * tile_rows - 1 (padding rows included),
+     * for the row blocks that start at `tiles` and the activation rows m = 0 .. row_count - 1 (any
+     * count) at x + m * x_row_bytes. acc starts at 0 and runs over the columns in ascending order.
+     *  Q16: a block of 32 columns has scale s, integers q and S, the sum of q ((float)S is exact);
+     *  the products w * q are summed in int32, exactly:
      *   Q4_0        acc = fma((float)(sum w*q), d * s, acc), w = nib - 8
      *   Q5_0        the same, w = five bits - 16;  Q8_0  the same, w = the signed byte
-     *   Q4_1, Q5_1  acc = fma((float)(sum w*q), d * s, acc); acc = fma(m, s * (float)S, acc), w unsigned
-     *   Q4_K, Q5_K  acc = fma((float)(sum w*q), (d * sc) * s, acc); acc = fma(-(dmin * mn), s * (float)S, acc)
-     *   Q6_K        for each half h: acc = fma((float)(sum over the half of w*q), (d * sc[h]) * s, acc), w = six bits - 32
+     *   Q4_1, Q5_1  acc = fma((float)(sum w*q), d * s, acc), w unsigned; then
+     *               acc = fma(m, s * (float)S, acc)
+     *   Q4_K, Q5_K  acc = fma((float)(sum w*q), (d * sc) * s, acc), w unsigned; then
+     *               acc = fma(-(dmin * mn), s * (float)S, acc)
+     *   Q6_K        for each half h: acc = fma((float)(sum over the half of w*q), (d * sc[h]) * s,
+     *               acc), w = six bits - 32
      *  F32, all types: for each column acc = fma(w, x, acc), w as brim__tile_row gives it.
      *  F16, BF16 and F32 weights exist with F32 activations only (NULL for Q16). */
     brim__matmul matmul[BRIM__ACT_COUNT][32]; /* by act and dtype id; NULL where there is none */
 
-    /* y[i] = (x[i] * r) * w[i], r = 1 / sqrt(sum16(x[i] * x[i], by fma) / n + epsilon). n is a multiple of 16. w NULL: 1 (no product).
-     * y may be x. */
+    /* y[i] = (x[i] * r) * w[i], r = 1 / sqrt(sum16(x[i] * x[i], by fma) / n + epsilon). n is a
+     * multiple of 16. w NULL: 1 (no product). y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float epsilon);
     /* n is a multiple of 32. */
     void (*quantize)(brim__q16 *out, const float *x, uint32_t n);
@@ -148,24 +158,32 @@ typedef struct brim__kernels {
      * position. halves: pair i is (i, i + n/2), else (2i, 2i + 1).
      * a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c). */
     void (*rope)(float *x, const float *cos_sin, uint32_t n, bool halves);
-    /* One split: positions of [256 * split, 256 * split + 256) that are in first..last (at least one); queries q[group][head_size].
-     * Writes parts of stride (head_size + 2) floats, one a query head:
+    /* One split: the positions of [256 * split, 256 * split + 256) that are in first..last (at
+     * least one); queries q[group][head_size]. Writes a part for each query head, head_size + 2
+     * floats apart:
      *   score_p = (chain over d ascending of acc = fma(q_d, k_pd, acc), acc = 0) * scale
-     *   max = the largest score (+0 when it is zero); e_p = exp(score_p - max); sum = sum16 of e_p where the partial is p % 16 (positions not seen add nothing)
-     *   out_d = chain over p ascending of acc = fma(e_p, v_pd, acc), acc = 0 */
+     *   max = the largest score (+0 when it is zero); e_p = exp(score_p - max)
+     *   sum = sum16 of e_p, where p is in partial p % 16; positions not seen add nothing
+     *   out_d = chain over p ascending of acc = fma(e_p, v_pd, acc), acc = 0
+     * What the pool holds at positions that are not seen has no influence, be it NaN. */
     void (*attn_split)(float *parts, const brim__attn *a, const float *q, uint32_t split);
-    /* Combines `count` parts (stride_floats apart) in order into out[head_size]:
-     *   the first is taken as it is; then for each: m = max(M, max); a = exp(M - m), b = exp(max - m);
-     *   S = fma(S, a, sum * b); o_d = fma(o_d, a, out_d * b); M = m.  At the end out_d = o_d / S. */
-    void (*attn_combine)(float *out, const float *parts, size_t stride_floats, uint32_t count, uint32_t head_size);
-    /* Stores one position (0..31) of a block: x[head_size] rounded to the element type (f16: nearest even; overflow and
-     * infinities to the largest finite value; f32: as it is). `v` false: the transposed K layout. */
-    void (*kv_store)(void *block, const float *x, uint32_t slot, uint32_t head_size, bool v, bool f32);
+    /* Combines `count` parts (stride_floats apart) in order into out[head_size]. The first is taken
+     * as it is; then for each: m = max(M, max); a = exp(M - m), b = exp(max - m);
+     * S = fma(S, a, sum * b); o_d = fma(o_d, a, out_d * b); M = m. At the end out_d = o_d / S. */
+    void (*attn_combine)(float *out, const float *parts, size_t stride_floats, uint32_t count,
+                         uint32_t head_size);
+    /* Stores one position (0..31) of a block: x[head_size] rounded to the element type (f16: to
+     * nearest even, overflow and infinities to the largest finite value; f32: as it is). `v` false:
+     * the transposed K layout. */
+    void (*kv_store)(void *block, const float *x, uint32_t slot, uint32_t head_size, bool v,
+                     bool f32);
     /* Index of the largest value, the lowest such index; NaN never wins; 0 if all are NaN. */
     uint32_t (*argmax)(const float *x, uint32_t n);
-    /* The exp of this header on n values: y[i] = exp(x[i]): x clamped to [-104, 88.7228317]; k = rint(x * log2(e));
-     * r = fma(k, -ln2_hi, x); r = fma(k, -ln2_lo, r); a polynomial in r by Horner's rule with fma (constants in exp_constants.h); times 2^k in two
-     * steps, so that denormal results are rounded once. Within 2 ulp. exp(-inf) may give a denormal or 0, the same everywhere. y may be x. */
+    /* y[i] = exp(x[i]), the exp of this header: x clamped to [-104, 88.7228317];
+     * k = rint(x * log2(e)); r = fma(k, -ln2_hi, x); r = fma(k, -ln2_lo, r); a polynomial in r by
+     * Horner's rule with fma (exp_constants.h); times 2^k in two steps, so that denormal results
+     * are rounded once. Within 2 ulp of exp where that is in the float range; exp(-inf) is 0.
+     * y may be x. */
     void (*exp)(float *y, const float *x, uint32_t n);
 } brim__kernels;
 

@@ -188,11 +188,11 @@ static ALWAYS_INLINE void pack_row_block(uint8_t *dst, const pack_job *job, uint
         uint32_t cells = brim__tile_cells(t, b), first_cell = b * (t->tile_cols / t->cell_cols);
         for (uint32_t g = 0; g < t->tile_rows; g += BRIM__GROUP_ROWS) {
             uint32_t row = row_block * t->tile_rows + g;
+            uint32_t inside = row >= t->rows ? 0 : t->rows - row;
             for (uint32_t c = 0; c < cells; c++, dst += t->cell_bytes) {
-                const uint8_t *from = job->rows + row * job->row_bytes +
-                                      (uint64_t)(first_cell + c) * job->block_bytes;
+                uint64_t at = (uint64_t)(first_cell + c) * job->block_bytes;
                 for (uint32_t r = 0; r < BRIM__GROUP_ROWS; r++)
-                    body(dst, row + r < t->rows ? from + r * job->row_bytes : zeros, r);
+                    body(dst, r < inside ? job->rows + at + (row + r) * job->row_bytes : zeros, r);
             }
         }
     }
@@ -220,11 +220,11 @@ void brim__tile_pack(void *dst, const brim__tiling *t, const void *rows, uint32_
                      uint32_t count)
 {
     static void (*const packers[])(uint8_t *, const pack_job *, uint32_t, uint32_t) = {
-        [BRIM_DTYPE_F32] = pack_32_bit_blocks, [BRIM_DTYPE_F16] = pack_16_bit_blocks,
-        [BRIM_DTYPE_Q4_0] = pack_q4_0_blocks,  [BRIM_DTYPE_Q4_1] = pack_q4_1_blocks,
-        [BRIM_DTYPE_Q5_0] = pack_q5_0_blocks,  [BRIM_DTYPE_Q5_1] = pack_q5_1_blocks,
-        [BRIM_DTYPE_Q8_0] = pack_q8_0_blocks,  [BRIM_DTYPE_Q4_K] = pack_q4_k_blocks,
-        [BRIM_DTYPE_Q5_K] = pack_q5_k_blocks,  [BRIM_DTYPE_Q6_K] = pack_q6_k_blocks,
+        [BRIM_DTYPE_F32] = pack_32_bit_blocks,  [BRIM_DTYPE_F16] = pack_16_bit_blocks,
+        [BRIM_DTYPE_Q4_0] = pack_q4_0_blocks,   [BRIM_DTYPE_Q4_1] = pack_q4_1_blocks,
+        [BRIM_DTYPE_Q5_0] = pack_q5_0_blocks,   [BRIM_DTYPE_Q5_1] = pack_q5_1_blocks,
+        [BRIM_DTYPE_Q8_0] = pack_q8_0_blocks,   [BRIM_DTYPE_Q4_K] = pack_q4_k_blocks,
+        [BRIM_DTYPE_Q5_K] = pack_q5_k_blocks,   [BRIM_DTYPE_Q6_K] = pack_q6_k_blocks,
         [BRIM_DTYPE_BF16] = pack_16_bit_blocks,
     };
     assert(first <= t->row_blocks && count <= t->row_blocks - first);

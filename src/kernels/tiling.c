@@ -26,7 +26,7 @@ brim__cell_layout brim__cell_layout_of(brim_dtype type)
     return (brim__cell_layout){.sub_count = 0};
 }
 
-/* Rows of a tile: 32, more while a whole row block stays small, 16 for a matrix that has no more. */
+/* Rows of a tile: 32, more while a row block would stay small, 16 where the matrix ends there. */
 static uint32_t tile_rows_of(uint32_t rows, uint64_t group_bytes)
 {
     if (rows <= BRIM__GROUP_ROWS)
@@ -41,12 +41,14 @@ brim_status brim__tiling_of(brim__tiling *out, brim_dtype type, uint32_t rows, u
 {
     brim__cell_layout layout = brim__cell_layout_of(type);
     BRIM_FAIL_IF(layout.sub_count == 0, UNSUPPORTED, "tile.shape",
-                 "type %u has no tiles; convert the model to a type that brim reads", (unsigned)type);
+                 "type %u has no tiles; convert the model to a type that brim reads",
+                 (unsigned)type);
     uint32_t cell_cols = layout.sub_count * BRIM__BLOCK_COLS;
-    BRIM_FAIL_IF(rows == 0 || cols == 0 || cols % cell_cols != 0, UNSUPPORTED, "tile.shape",
-                 "a %s matrix of %u rows by %u columns can't be tiled: it needs at least one row, and "
-                 "columns in a multiple of %u",
-                 brim_dtype_name(type), rows, cols, cell_cols);
+    BRIM_FAIL_IF(
+        rows == 0 || cols == 0 || cols % cell_cols != 0, UNSUPPORTED, "tile.shape",
+        "a %s matrix of %u rows by %u columns can't be tiled: it needs at least one row, and "
+        "columns in a multiple of %u",
+        brim_dtype_name(type), rows, cols, cell_cols);
     uint32_t cells = cols / cell_cols;
     uint32_t cell_bytes = layout.subs + layout.sub_count * layout.sub_bytes;
     uint64_t group_bytes = (uint64_t)cells * cell_bytes;
@@ -165,7 +167,8 @@ void brim__tile_row(float *out, const brim__tiling *t, const void *tiles, uint32
     const uint8_t *block = (const uint8_t *)tiles + row / t->tile_rows * t->row_block_bytes;
     for (uint32_t b = 0; b < t->col_blocks; b++) {
         uint32_t cells = brim__tile_cells(t, b);
-        const uint8_t *cell = block + brim__tile_offset(t, b) + (size_t)group * cells * t->cell_bytes;
+        const uint8_t *cell =
+            block + brim__tile_offset(t, b) + (size_t)group * cells * t->cell_bytes;
         for (uint32_t c = 0; c < cells; c++, cell += t->cell_bytes)
             for (uint32_t s = 0; s < subs; s++, out += BRIM__BLOCK_COLS)
                 brim__cell_row_floats(out, t->type, cell, s, row % BRIM__GROUP_ROWS);

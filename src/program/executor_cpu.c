@@ -105,10 +105,14 @@ static bool access_overlaps(const brim_executor *x, const brim_access *w, uint64
     return w_begin < r_end && r_begin < w_end;
 }
 
-/* Count words and tables are reads too; their buffers are small, so any write to one counts. */
-static bool reads_words_of(const brim_access *r, uint32_t buffer)
+/* Count words and tables are reads too; they are small, so any write to their copy counts. */
+static bool reads_words_of(const brim_executor *x, const brim_access *w, uint64_t w_epoch,
+                           const brim_access *r, uint64_t r_epoch)
 {
-    return r->count_buffer == buffer || r->table_buffer == buffer;
+    if (w->kind == BRIM_READ || (r->count_buffer != w->buffer && r->table_buffer != w->buffer))
+        return false;
+    brim_access words = brim_access_make(BRIM_READ, w->buffer, 0, 1);
+    return brim__access_base(x, w, w_epoch) == brim__access_base(x, &words, r_epoch);
 }
 
 static bool write_conflicts(const brim_executor *x, uint32_t writer, uint64_t w_epoch, uint32_t reader,
@@ -119,8 +123,7 @@ static bool write_conflicts(const brim_executor *x, uint32_t writer, uint64_t w_
     for (unsigned i = 0; i < w->access_count; i++)
         for (unsigned j = 0; j < r->access_count; j++)
             if (access_overlaps(x, &w->accesses[i], w_epoch, &r->accesses[j], r_epoch) ||
-                (w->accesses[i].kind != BRIM_READ &&
-                 reads_words_of(&r->accesses[j], w->accesses[i].buffer)))
+                reads_words_of(x, &w->accesses[i], w_epoch, &r->accesses[j], r_epoch))
                 return true;
     return false;
 }

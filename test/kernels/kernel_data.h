@@ -24,7 +24,10 @@ typedef struct draws {
     uint64_t seed, index;
 } draws;
 
-static inline uint64_t draw(draws *d) { return brim__random_u64(d->seed, 7, d->index++); }
+static inline uint64_t draw(draws *d)
+{
+    return brim__random_u64(d->seed, 7, d->index++);
+}
 static inline uint32_t draw_below(draws *d, uint32_t bound)
 {
     return (uint32_t)brim__random_below(d->seed, 8, d->index++, bound);

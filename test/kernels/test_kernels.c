@@ -30,7 +30,10 @@ static int variants(const brim__kernels *out[BRIM_ISA_COUNT])
     return count;
 }
 
-static bool both_nan(float a, float b) { return a != a && b != b; }
+static bool both_nan(float a, float b)
+{
+    return a != a && b != b;
+}
 
 /* Equal bits, or both NaN: which NaN is not promised. */
 static void assert_same(const float *got, const float *want, size_t n, const char *what,
@@ -38,8 +41,9 @@ static void assert_same(const float *got, const float *want, size_t n, const cha
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(got + i, want + i, 4) != 0 && !both_nan(got[i], want[i]))
-            fail_msg("%s on %s: element %zu is %a, the reference has %a (BRIM_TEST_SEED=%llu)", what,
-                     brim_isa_name(k->isa), i, got[i], want[i], (unsigned long long)test_seed());
+            fail_msg("%s on %s: element %zu is %a, the reference has %a (BRIM_TEST_SEED=%llu)",
+                     what, brim_isa_name(k->isa), i, got[i], want[i],
+                     (unsigned long long)test_seed());
 }
 
 /* ---- matrix products ---- */
@@ -61,7 +65,8 @@ static void run_matmul_case(const matmul_case *c, brim_dtype type, brim__act act
     draw_matrix(rows, type, t.rows, t.cols, d, c->weights);
     brim__tile_pack(tiles, &t, rows, 0, t.row_blocks);
 
-    size_t x_row = brim__act_row_bytes(act, t.cols), out_row = (size_t)t.row_blocks * t.tile_rows + 3;
+    size_t x_row = brim__act_row_bytes(act, t.cols),
+           out_row = (size_t)t.row_blocks * t.tile_rows + 3;
     float *floats = aligned_bytes(t.cols * sizeof(float));
     uint8_t *x = aligned_bytes(c->m * x_row);
     for (uint32_t m = 0; m < c->m; m++) {
@@ -283,8 +288,8 @@ typedef struct attn_case {
 enum { POOL_BLOCKS = 24 };
 
 /* Fills the pool through kv_store of `k`, block by block, position by position. */
-static void fill_pool(uint8_t *pool, const brim__kernels *k, const attn_case *c, uint64_t block_bytes,
-                      bool v, draws *d)
+static void fill_pool(uint8_t *pool, const brim__kernels *k, const attn_case *c,
+                      uint64_t block_bytes, bool v, draws *d)
 {
     float x[256];
     for (uint32_t b = 0; b < POOL_BLOCKS; b++)
@@ -299,7 +304,8 @@ static void run_attn_case(const attn_case *c, draws *d)
     const brim__kernels *ref = brim__kernels_get(BRIM_ISA_SCALAR), *all[BRIM_ISA_COUNT];
     int count = variants(all);
     uint64_t block_bytes = 32 * (uint64_t)c->head_size * (c->f32 ? 4 : 2);
-    uint8_t *k = aligned_bytes(POOL_BLOCKS * block_bytes), *v = aligned_bytes(POOL_BLOCKS * block_bytes);
+    uint8_t *k = aligned_bytes(POOL_BLOCKS * block_bytes),
+            *v = aligned_bytes(POOL_BLOCKS * block_bytes);
     uint8_t *other = aligned_bytes(POOL_BLOCKS * block_bytes);
     draws again = *d;
     fill_pool(k, ref, c, block_bytes, false, d);
@@ -319,8 +325,11 @@ static void run_attn_case(const attn_case *c, draws *d)
     uint32_t blocks[POOL_BLOCKS];
     for (uint32_t b = 0; b < POOL_BLOCKS; b++)
         blocks[b] = (b * 7 + 5) % POOL_BLOCKS; /* a permutation: 7 and 24 share no factor */
-    brim__attn a = {k, v, blocks, block_bytes, c->f32, c->head_size, c->group, c->first, c->last,
-                    1.0f / sqrtf((float)c->head_size)};
+    brim__attn a = {k,        v,
+                    blocks,   block_bytes,
+                    c->f32,   c->head_size,
+                    c->group, c->first,
+                    c->last,  1.0f / sqrtf((float)c->head_size)};
     /* What is not seen in a block may hold anything, NaN too. */
     for (uint32_t p = 0; p < POOL_BLOCKS * 32; p++)
         if (p < c->first || p > c->last)
@@ -334,7 +343,8 @@ static void run_attn_case(const attn_case *c, draws *d)
     float *q = aligned_bytes(c->group * c->head_size * sizeof(float));
     draw_floats(q, c->group * c->head_size, d, c->kind);
     size_t part = c->head_size + 2, parts = part * c->group;
-    float *want = aligned_bytes(3 * parts * sizeof(float)), *got = aligned_bytes(3 * parts * sizeof(float));
+    float *want = aligned_bytes(3 * parts * sizeof(float)),
+          *got = aligned_bytes(3 * parts * sizeof(float));
     float want_out[256], got_out[256];
     uint32_t from = c->first / 256, to = c->last / 256;
     for (uint32_t s = from; s <= to; s++)
@@ -367,7 +377,8 @@ static void attention_equals_the_reference(void **state)
         run_attn_case(&c, &d);
     }
     for (uint32_t last = 250; last < 260; last++) {
-        attn_case c = {64, 3, 0, last, false, DATA_GENTLE}, window = {64, 3, last - 5, last, true, DATA_GENTLE};
+        attn_case c = {64, 3, 0, last, false, DATA_GENTLE},
+                  window = {64, 3, last - 5, last, true, DATA_GENTLE};
         run_attn_case(&c, &d);
         run_attn_case(&window, &d);
     }

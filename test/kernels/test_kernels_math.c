@@ -15,7 +15,10 @@
 
 static const double u = 0x1p-24; /* unit roundoff of binary32 */
 
-static const brim__kernels *ref(void) { return brim__kernels_get(BRIM_ISA_SCALAR); }
+static const brim__kernels *ref(void)
+{
+    return brim__kernels_get(BRIM_ISA_SCALAR);
+}
 
 /* ---- exp ---- */
 
@@ -279,7 +282,8 @@ static void check_attention(const attention *a, uint32_t first, uint32_t last)
         }
     }
     /* A weight is off by the error of its score and the largest, and 4u for exp and the
-     * difference; numerator and denominator then add a rounding a position and some for combining. */
+     * difference; numerator and denominator then add a rounding a position and some for combining.
+     */
     double relative = 2 * (2 * score_error + 4 * u + (last - first + 12) * u) * 1.01;
     for (uint32_t i = 0; i < SIZE; i++)
         assert_true(fabs((double)out[i] - want[i] / sum) <= relative * sizes[i] / sum);

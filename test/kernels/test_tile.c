@@ -32,7 +32,8 @@ static void check_rows(const brim__tiling *t, const uint8_t *rows, const uint8_t
     for (uint32_t r = 0; r < t->row_blocks * t->tile_rows; r++) {
         memset(want, 0, t->cols * sizeof(float));
         if (r < t->rows)
-            brim__dequantize_row(want, t->type, rows + r * file_row_bytes(t->type, t->cols), t->cols);
+            brim__dequantize_row(want, t->type, rows + r * file_row_bytes(t->type, t->cols),
+                                 t->cols);
         brim__tile_row(got, t, tiles, r);
         if (r < t->rows)
             assert_same_bits(got, want, t->cols, brim_dtype_name(t->type));
@@ -51,7 +52,8 @@ static void tile_row_equals_dequantized_row_for_every_type(void **state)
     for (int i = 0; i < ALL_TYPE_COUNT; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             brim__tiling t;
-            assert_int_equal(brim__tiling_of(&t, all_types[i], shapes[s].rows, shapes[s].cols), BRIM_OK);
+            assert_int_equal(brim__tiling_of(&t, all_types[i], shapes[s].rows, shapes[s].cols),
+                             BRIM_OK);
             size_t row_bytes = file_row_bytes(t.type, t.cols);
             uint8_t *rows = aligned_bytes(t.rows * row_bytes), *tiles = aligned_bytes(t.bytes);
             draw_matrix(rows, t.type, t.rows, t.cols, &d, (data_kind)(s % 3));
@@ -90,7 +92,8 @@ static void tiles_keep_their_promised_sizes(void **state)
             for (uint32_t cols = 256; cols <= 16384; cols += 1280) {
                 brim__tiling t;
                 assert_int_equal(brim__tiling_of(&t, all_types[i], rows, cols), BRIM_OK);
-                uint64_t tile = (uint64_t)t.tile_rows / 16 * (t.tile_cols / t.cell_cols) * t.cell_bytes;
+                uint64_t tile =
+                    (uint64_t)t.tile_rows / 16 * (t.tile_cols / t.cell_cols) * t.cell_bytes;
                 assert_true(t.tile_rows % 16 == 0 && t.tile_cols % t.cell_cols == 0);
                 assert_true(tile <= 32 << 10);
                 assert_true(tile >= 8 << 10 || t.tile_rows >= rows);
@@ -110,9 +113,14 @@ static void tiling_refuses_shapes_that_no_cell_fits(void **state)
     (void)state;
     static const struct {
         uint32_t type, rows, cols;
-    } bad[] = {{BRIM_DTYPE_Q4_1, 0, 32}, {BRIM_DTYPE_Q4_1, 4, 0},   {BRIM_DTYPE_Q4_1, 4, 48},
-               {BRIM_DTYPE_Q6_K, 4, 32}, {BRIM_DTYPE_F32, 4, 31},   {BRIM_DTYPE_Q4_K, 1, 384},
-               {4, 32, 32},              {0xffffffffu, 32, 32}};
+    } bad[] = {{BRIM_DTYPE_Q4_1, 0, 32},
+               {BRIM_DTYPE_Q4_1, 4, 0},
+               {BRIM_DTYPE_Q4_1, 4, 48},
+               {BRIM_DTYPE_Q6_K, 4, 32},
+               {BRIM_DTYPE_F32, 4, 31},
+               {BRIM_DTYPE_Q4_K, 1, 384},
+               {4, 32, 32},
+               {0xffffffffu, 32, 32}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         brim__tiling t;
         assert_int_equal(brim__tiling_of(&t, (brim_dtype)bad[i].type, bad[i].rows, bad[i].cols),
@@ -204,13 +212,13 @@ static void float_formats_convert_as_ieee_says(void **state)
     assert_true(brim__f16_to_f32(0x0001) == 0x1p-24f && brim__f16_to_f32(0x7bff) == 65504.0f);
     assert_true(brim__f16_to_f32(0x8400) == -0x1p-14f && brim__f16_to_f32(0x3555) == 0x1.554p-2f);
     assert_true(isinf(brim__f16_to_f32(0xfc00)) && isnan(brim__f16_to_f32(0x7c01)));
-    assert_int_equal(brim__f32_to_f16(1 + 0x1p-11f), 0x3c00);           /* a tie goes to even */
+    assert_int_equal(brim__f32_to_f16(1 + 0x1p-11f), 0x3c00); /* a tie goes to even */
     assert_int_equal(brim__f32_to_f16(1 + 0x3p-11f), 0x3c02);
     assert_int_equal(brim__f32_to_f16(1 + 0x1.002p-11f), 0x3c01);
-    assert_int_equal(brim__f32_to_f16(0x1p-25f), 0x0000);               /* half the least denormal */
+    assert_int_equal(brim__f32_to_f16(0x1p-25f), 0x0000); /* half the least denormal */
     assert_int_equal(brim__f32_to_f16(0x1.8p-25f), 0x0001);
-    assert_int_equal(brim__f32_to_f16(-0x1.ffcp-15f), 0x8400 - 1 + 1);  /* rounds up to normal */
-    assert_int_equal(brim__f32_to_f16(65520.0f), 0x7bff);               /* not infinity */
+    assert_int_equal(brim__f32_to_f16(-0x1.ffcp-15f), 0x8400 - 1 + 1); /* rounds up to normal */
+    assert_int_equal(brim__f32_to_f16(65520.0f), 0x7bff);              /* not infinity */
     assert_int_equal(brim__f32_to_f16(-INFINITY), 0xfbff);
     for (uint32_t h = 0; h < 0x10000; h++)
         if ((h >> 10 & 31) != 31)

@@ -213,6 +213,23 @@ static void predict_refuses_bad_machines_and_bad_programs(void **state)
     mix_end(&p.m);
 }
 
+static void predict_survives_the_failure_of_each_allocation(void **state)
+{
+    layered shape = {.lanes = 2, .layers = 3, .pieces = 3, .rows = 2, .queues = true};
+    mix m = layered_build(&shape);
+    size_t before = brim_context_bytes(m.ctx);
+    brim_status status = BRIM_NO_MEMORY;
+    for (uint64_t n = 1; status == BRIM_NO_MEMORY; n++) {
+        brim_prediction out;
+        brim__memory_fail_at(m.ctx, n);
+        status = brim_program_predict(&out, m.program, m.ctx, &machine, NULL, 0, NULL);
+        brim__memory_fail_at(m.ctx, 0);
+        assert_int_equal(brim_context_bytes(m.ctx), before);
+    }
+    assert_int_equal(status, BRIM_OK);
+    mix_end(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +240,7 @@ int main(void)
         cmocka_unit_test(predict_waits_for_packets),
         cmocka_unit_test(predict_is_never_below_the_bounds),
         cmocka_unit_test(predict_refuses_bad_machines_and_bad_programs),
+        cmocka_unit_test(predict_survives_the_failure_of_each_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,8 +38,8 @@ static ALWAYS_INLINE void score_block(float *scores, const brim__attn *a, const 
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < KEY_VECTORS; i++)
-            acc[h][i] = _mm256_setzero_ps();
+    for (int i = 0; i < KEY_VECTORS; i++)
+        acc[h][i] = _mm256_setzero_ps();
     for (uint32_t d = 0; d < size; d++) {
         __m256 key[KEY_VECTORS];
         UNROLL
@@ -56,9 +56,9 @@ static ALWAYS_INLINE void score_block(float *scores, const brim__attn *a, const 
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < KEY_VECTORS; i++)
-            _mm256_storeu_ps(scores + h * BRIM__ATTN_SPLIT + 8 * i,
-                             _mm256_mul_ps(acc[h][i], _mm256_set1_ps(a->scale)));
+    for (int i = 0; i < KEY_VECTORS; i++)
+        _mm256_storeu_ps(scores + h * BRIM__ATTN_SPLIT + 8 * i,
+                         _mm256_mul_ps(acc[h][i], _mm256_set1_ps(a->scale)));
 }
 
 /* Turns one head's scores into weights, 0 where a position is not seen: such a score becomes
@@ -92,8 +92,8 @@ static ALWAYS_INLINE void sum_values(float *const *out, const brim__attn *a, con
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < vectors; i++)
-            acc[h][i] = _mm256_setzero_ps();
+    for (int i = 0; i < vectors; i++)
+        acc[h][i] = _mm256_setzero_ps();
     for (uint32_t p = s->first; p <= s->last; p++) {
         const uint8_t *v = block_of(a->v, a, s->base + p);
         size_t at = (size_t)(p % BRIM__KV_BLOCK) * a->head_size + d;
@@ -112,8 +112,8 @@ static ALWAYS_INLINE void sum_values(float *const *out, const brim__attn *a, con
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < vectors; i++)
-            _mm256_storeu_ps(out[h] + d + 8 * i, acc[h][i]);
+    for (int i = 0; i < vectors; i++)
+        _mm256_storeu_ps(out[h] + d + 8 * i, acc[h][i]);
 }
 
 static ALWAYS_INLINE void split_heads(float *parts, const brim__attn *a, const float *q,

@@ -94,8 +94,8 @@ static ALWAYS_INLINE void sum_values(float *const *out, const brim__attn *a, con
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < vectors; i++)
-            acc[h][i] = _mm512_setzero_ps();
+    for (int i = 0; i < vectors; i++)
+        acc[h][i] = _mm512_setzero_ps();
     for (uint32_t p = s->first; p <= s->last; p++) {
         const uint8_t *v = block_of(a->v, a, s->base + p);
         size_t at = (size_t)(p % BRIM__KV_BLOCK) * a->head_size + d;
@@ -114,8 +114,8 @@ static ALWAYS_INLINE void sum_values(float *const *out, const brim__attn *a, con
     UNROLL
     for (int h = 0; h < heads; h++)
         UNROLL
-        for (int i = 0; i < vectors; i++)
-            _mm512_storeu_ps(out[h] + d + 16 * i, acc[h][i]);
+    for (int i = 0; i < vectors; i++)
+        _mm512_storeu_ps(out[h] + d + 16 * i, acc[h][i]);
 }
 
 static ALWAYS_INLINE void split_heads(float *parts, const brim__attn *a, const float *q,

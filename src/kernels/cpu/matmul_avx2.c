@@ -90,12 +90,22 @@ typedef struct scales {
 static ALWAYS_INLINE __m256 load_bytes(const uint8_t *p, bool is_signed)
 {
     __m128i bytes = _mm_loadl_epi64((const __m128i *)p);
-    return _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+    return _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(bytes)
+                                        : _mm256_cvtepu8_epi32(bytes));
 }
 
-static ALWAYS_INLINE bool has_offset(brim_dtype type) { return layouts[type].m != 0; }
-static ALWAYS_INLINE bool takes_offset(brim_dtype type) { return layouts[type].mn != 0; }
-static ALWAYS_INLINE bool has_halves(brim_dtype type) { return type == BRIM_DTYPE_Q6_K; }
+static ALWAYS_INLINE bool has_offset(brim_dtype type)
+{
+    return layouts[type].m != 0;
+}
+static ALWAYS_INLINE bool takes_offset(brim_dtype type)
+{
+    return layouts[type].mn != 0;
+}
+static ALWAYS_INLINE bool has_halves(brim_dtype type)
+{
+    return type == BRIM_DTYPE_Q6_K;
+}
 
 static ALWAYS_INLINE scales read_scales(brim_dtype type, const uint8_t *cell, int sub, int half)
 {
@@ -127,8 +137,8 @@ typedef struct pairs {
 static ALWAYS_INLINE void make_pairs(pairs *out, const brim__q16 *x)
 {
     __m256i hi = load(x->hi), lo = load(x->lo);
-    __m256i even = _mm256_add_epi16(_mm256_slli_epi16(hi, 8),
-                                    _mm256_srai_epi16(_mm256_slli_epi16(lo, 8), 8));
+    __m256i even =
+        _mm256_add_epi16(_mm256_slli_epi16(hi, 8), _mm256_srai_epi16(_mm256_slli_epi16(lo, 8), 8));
     __m256i odd = _mm256_add_epi16(_mm256_and_si256(hi, _mm256_set1_epi16((short)0xff00)),
                                    _mm256_srai_epi16(lo, 8));
     _mm256_storeu_si256((__m256i *)out->even, even);
@@ -296,7 +306,7 @@ static ALWAYS_INLINE void add_cell_q16(__m256 *acc, int first_half, int halves, 
             UNROLL
             for (int m = 0; m < rows; m++) {
                 block_acts b = {(const brim__q16 *)(x + (size_t)m * x_row_bytes),
-                           panel + (size_t)m * TILE_BLOCKS_MAX};
+                                panel + (size_t)m * TILE_BLOCKS_MAX};
                 acc[h * rows + m] = add_block(acc[h * rows + m], w, &s, b, type);
             }
         }
@@ -319,18 +329,16 @@ static ALWAYS_INLINE void add_cell_f32(__m256 *acc, int first_half, int halves, 
             }
         for (int c = 0; c < BRIM__BLOCK_COLS; c += 4)
             UNROLL
-            for (int i = 0; i < 4 * halves; i++) {
-                int h = i % halves, byte = i / halves;
-                __m256 f = is_float(type)
-                               ? float_column(cell, c + byte, first_half + h, type)
-                               : column(w[h][c / 4], byte, s[h].a[c / 16], s[h].b, type);
-                UNROLL
-                for (int m = 0; m < rows; m++) {
-                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
-                    acc[h * rows + m] =
-                        _mm256_fmadd_ps(f, _mm256_set1_ps(*value), acc[h * rows + m]);
-                }
+        for (int i = 0; i < 4 * halves; i++) {
+            int h = i % halves, byte = i / halves;
+            __m256 f = is_float(type) ? float_column(cell, c + byte, first_half + h, type)
+                                      : column(w[h][c / 4], byte, s[h].a[c / 16], s[h].b, type);
+            UNROLL
+            for (int m = 0; m < rows; m++) {
+                const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
+                acc[h * rows + m] = _mm256_fmadd_ps(f, _mm256_set1_ps(*value), acc[h * rows + m]);
             }
+        }
     }
 }
 
@@ -345,7 +353,8 @@ typedef struct product {
 } product;
 
 /* Makes the pairs of `rows` activation rows for the columns of one tile. */
-static void make_panel(pairs *panel, const uint8_t *x, size_t x_row_bytes, int rows, uint32_t blocks)
+static void make_panel(pairs *panel, const uint8_t *x, size_t x_row_bytes, int rows,
+                       uint32_t blocks)
 {
     for (int m = 0; m < rows; m++)
         for (uint32_t b = 0; b < blocks; b++)
@@ -415,7 +424,8 @@ static ALWAYS_INLINE void run(float *out, size_t out_stride, const brim__tiling 
                               size_t x_row_bytes, uint32_t row_count, brim_dtype type,
                               brim__act act)
 {
-    assert(t->tile_rows <= BRIM__TILE_ROWS_MAX && t->tile_cols <= TILE_BLOCKS_MAX * BRIM__BLOCK_COLS);
+    assert(t->tile_rows <= BRIM__TILE_ROWS_MAX &&
+           t->tile_cols <= TILE_BLOCKS_MAX * BRIM__BLOCK_COLS);
     const product p = {t, x, x_row_bytes, out_stride};
     for (uint32_t i = 0; i < row_block_count; i++, out += t->tile_rows) {
         const uint8_t *block = (const uint8_t *)tiles + i * t->row_block_bytes;
@@ -432,9 +442,9 @@ static ALWAYS_INLINE void run(float *out, size_t out_stride, const brim__tiling 
 }
 
 #define MATMUL(type, act)                                                                          \
-    void brim__avx2_matmul_##type##_##act(                                                         \
-        float *out, size_t out_stride, const brim__tiling *t, const void *tiles,                   \
-        uint32_t row_block_count, const void *x, size_t x_row_bytes, uint32_t row_count)           \
+    void brim__avx2_matmul_##type##_##act(float *out, size_t out_stride, const brim__tiling *t,    \
+                                          const void *tiles, uint32_t row_block_count,             \
+                                          const void *x, size_t x_row_bytes, uint32_t row_count)   \
     {                                                                                              \
         run(out, out_stride, t, tiles, row_block_count, x, x_row_bytes, row_count,                 \
             BRIM_DTYPE_##type, BRIM__ACT_##act);                                                   \

@@ -93,12 +93,22 @@ typedef struct scales {
 static ALWAYS_INLINE __m512 load_bytes(const uint8_t *p, bool is_signed)
 {
     __m128i bytes = _mm_loadu_si128((const __m128i *)p);
-    return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+    return _mm512_cvtepi32_ps(is_signed ? _mm512_cvtepi8_epi32(bytes)
+                                        : _mm512_cvtepu8_epi32(bytes));
 }
 
-static ALWAYS_INLINE bool has_offset(brim_dtype type) { return layouts[type].m != 0; }
-static ALWAYS_INLINE bool takes_offset(brim_dtype type) { return layouts[type].mn != 0; }
-static ALWAYS_INLINE bool has_halves(brim_dtype type) { return type == BRIM_DTYPE_Q6_K; }
+static ALWAYS_INLINE bool has_offset(brim_dtype type)
+{
+    return layouts[type].m != 0;
+}
+static ALWAYS_INLINE bool takes_offset(brim_dtype type)
+{
+    return layouts[type].mn != 0;
+}
+static ALWAYS_INLINE bool has_halves(brim_dtype type)
+{
+    return type == BRIM_DTYPE_Q6_K;
+}
 
 static ALWAYS_INLINE scales read_scales(brim_dtype type, const uint8_t *cell, int sub)
 {
@@ -138,8 +148,8 @@ static ALWAYS_INLINE __m512i send_i32(const void *p)
 /* Adds the sums of w * q over the column groups from..to to sum[i], in 32-bit integers, for some
  * streams (a group of weight rows and an activation row) in step: their independent chains keep
  * the multipliers busy. `split` makes two chains of each. */
-static ALWAYS_INLINE void dot(__m512i *sum, const __m512i (*const *w)[8],
-                              const brim__q16 *const *x, int streams, int from, int to, bool split)
+static ALWAYS_INLINE void dot(__m512i *sum, const __m512i (*const *w)[8], const brim__q16 *const *x,
+                              int streams, int from, int to, bool split)
 {
     const int chains = split ? 2 : 1;
     __m512i hi[2 * IN_STEP], lo[2 * IN_STEP];
@@ -151,11 +161,11 @@ static ALWAYS_INLINE void dot(__m512i *sum, const __m512i (*const *w)[8],
     UNROLL
     for (int g = from; g < to; g++)
         UNROLL
-        for (int i = 0; i < streams; i++) {
-            const int chain = i + (split ? g % 2 * streams : 0);
-            hi[chain] = _mm512_dpbusd_epi32(hi[chain], (*w[i])[g], send_i32(x[i]->hi + 4 * g));
-            lo[chain] = _mm512_dpbusd_epi32(lo[chain], (*w[i])[g], send_i32(x[i]->lo + 4 * g));
-        }
+    for (int i = 0; i < streams; i++) {
+        const int chain = i + (split ? g % 2 * streams : 0);
+        hi[chain] = _mm512_dpbusd_epi32(hi[chain], (*w[i])[g], send_i32(x[i]->hi + 4 * g));
+        lo[chain] = _mm512_dpbusd_epi32(lo[chain], (*w[i])[g], send_i32(x[i]->lo + 4 * g));
+    }
     UNROLL
     for (int i = 0; i < streams; i++) {
         if (split) {
@@ -250,8 +260,8 @@ static ALWAYS_INLINE void fetch_ahead(const uint8_t *from, size_t bytes)
 /* acc[g * rows + m]. The cells of neighbouring groups stand group_bytes apart, the activation
  * rows x_row_bytes. */
 static ALWAYS_INLINE void add_cell_q16(__m512 *acc, int groups, int rows, const uint8_t *cell,
-                                       size_t group_bytes, size_t ahead, const uint8_t *x, size_t x_row_bytes,
-                                       brim_dtype type)
+                                       size_t group_bytes, size_t ahead, const uint8_t *x,
+                                       size_t x_row_bytes, brim_dtype type)
 {
     const brim__cell_layout at = layouts[type];
     const size_t sub_share = at.sub_bytes + (at.subs + at.sub_count - 1u) / at.sub_count;
@@ -277,7 +287,7 @@ static ALWAYS_INLINE void add_cell_q16(__m512 *acc, int groups, int rows, const 
             UNROLL
             for (int i = 0; i < step; i++) {
                 int g = (first + i) / rows, m = (first + i) % rows;
-                weights[i] = (const __m512i(*)[8])&w[g];
+                weights[i] = (const __m512i(*)[8]) & w[g];
                 row_scales[i] = &s[g];
                 blocks[i] = (const brim__q16 *)(x + (size_t)m * x_row_bytes);
                 sums[i] = &acc[first + i];
@@ -302,18 +312,16 @@ static ALWAYS_INLINE void add_cell_f32(__m512 *acc, int groups, int rows, const 
             }
         for (int c = 0; c < BRIM__BLOCK_COLS; c += 4)
             UNROLL
-            for (int i = 0; i < 4 * groups; i++) {
-                int g = i % groups, byte = i / groups;
-                __m512 f = is_float(type)
-                               ? float_column(cell + (size_t)g * group_bytes, c + byte, type)
-                               : column(w[g][c / 4], byte, s[g].a[c / 16], s[g].b, type);
-                UNROLL
-                for (int m = 0; m < rows; m++) {
-                    const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
-                    acc[g * rows + m] =
-                        _mm512_fmadd_ps(f, _mm512_set1_ps(*value), acc[g * rows + m]);
-                }
+        for (int i = 0; i < 4 * groups; i++) {
+            int g = i % groups, byte = i / groups;
+            __m512 f = is_float(type) ? float_column(cell + (size_t)g * group_bytes, c + byte, type)
+                                      : column(w[g][c / 4], byte, s[g].a[c / 16], s[g].b, type);
+            UNROLL
+            for (int m = 0; m < rows; m++) {
+                const float *value = (const float *)(x + (size_t)m * x_row_bytes) + c + byte;
+                acc[g * rows + m] = _mm512_fmadd_ps(f, _mm512_set1_ps(*value), acc[g * rows + m]);
             }
+        }
     }
 }
 
@@ -328,15 +336,16 @@ typedef struct product {
     size_t out_stride;
 } product;
 
-/* Groups first_group .. + groups of the row block at `block`, activation rows first_row .. + rows. */
+/* Groups first_group .. + groups of the row block at `block`, activation rows first_row .. + rows.
+ */
 static ALWAYS_INLINE void run_groups(const product *p, const uint8_t *block, float *out,
                                      uint32_t first_group, int groups, uint32_t first_row, int rows,
                                      brim_dtype type, brim__act act)
 {
     const brim__tiling *t = p->t;
     const uint8_t *x = p->x + first_row * p->x_row_bytes;
-    const size_t x_step = layouts[type].sub_count *
-                          (act == BRIM__ACT_Q16 ? sizeof(brim__q16) : 32 * sizeof(float));
+    const size_t x_step =
+        layouts[type].sub_count * (act == BRIM__ACT_Q16 ? sizeof(brim__q16) : 32 * sizeof(float));
     const size_t cell_bytes =
         layouts[type].subs + (size_t)layouts[type].sub_count * layouts[type].sub_bytes;
     __m512 acc[ROWS_AT_ONCE];
@@ -360,10 +369,10 @@ static ALWAYS_INLINE void run_groups(const product *p, const uint8_t *block, flo
     UNROLL
     for (int g = 0; g < groups; g++)
         UNROLL
-        for (int m = 0; m < rows; m++)
-            _mm512_storeu_ps(out + (first_row + (uint32_t)m) * p->out_stride +
-                                 (first_group + (uint32_t)g) * BRIM__GROUP_ROWS,
-                             acc[g * rows + m]);
+    for (int m = 0; m < rows; m++)
+        _mm512_storeu_ps(out + (first_row + (uint32_t)m) * p->out_stride +
+                             (first_group + (uint32_t)g) * BRIM__GROUP_ROWS,
+                         acc[g * rows + m]);
 }
 
 static ALWAYS_INLINE void run(float *out, size_t out_stride, const brim__tiling *t,
@@ -400,9 +409,9 @@ static ALWAYS_INLINE void run(float *out, size_t out_stride, const brim__tiling 
 }
 
 #define MATMUL(type, act)                                                                          \
-    void brim__avx512_matmul_##type##_##act(                                                       \
-        float *out, size_t out_stride, const brim__tiling *t, const void *tiles,                   \
-        uint32_t row_block_count, const void *x, size_t x_row_bytes, uint32_t row_count)           \
+    void brim__avx512_matmul_##type##_##act(float *out, size_t out_stride, const brim__tiling *t,  \
+                                            const void *tiles, uint32_t row_block_count,           \
+                                            const void *x, size_t x_row_bytes, uint32_t row_count) \
     {                                                                                              \
         run(out, out_stride, t, tiles, row_block_count, x, x_row_bytes, row_count,                 \
             BRIM_DTYPE_##type, BRIM__ACT_##act);                                                   \

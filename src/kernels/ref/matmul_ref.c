@@ -38,7 +38,8 @@ static float dot(const brim__tiling *t, const uint8_t *tiles, uint32_t row, cons
     float acc = 0;
     for (uint32_t b = 0; b < t->col_blocks; b++) {
         uint32_t cells = brim__tile_cells(t, b);
-        const uint8_t *cell = tiles + brim__tile_offset(t, b) + (size_t)group * cells * t->cell_bytes;
+        const uint8_t *cell =
+            tiles + brim__tile_offset(t, b) + (size_t)group * cells * t->cell_bytes;
         for (uint32_t c = 0; c < cells; c++, cell += t->cell_bytes)
             for (uint32_t s = 0; s < subs; s++, block++) {
                 if (act == BRIM__ACT_Q16) {
