@@ -443,7 +443,7 @@ static uint32_t take_piece(brim_executor *x, uint32_t queue, uint64_t epoch)
 static void wait_until_done(lane *me, uint32_t i, uint64_t epoch)
 {
     while (!brim__instruction_done(me->x, i, epoch))
-        if (help(me, epoch) == NOT_MINE)
+        if (help_with(me, i, epoch) == NOT_MINE && help(me, epoch) == NOT_MINE)
             brim__cpu_pause();
 }
 

@@ -1,5 +1,6 @@
 /* test_golden.c: logits and perplexity against a float64 computation from the dequantised weights
- * (tools/reference.py; test/golden/README.md says how the files were made). */
+ * (tools/reference.py; test/golden/README.md says how the files were made).
+ * Runs once: it is long, and what a sanitizer could see is in test_bits.c too. */
 #include "llm/llm_fixture.h"
 
 #include <math.h>
