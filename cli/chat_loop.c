@@ -18,7 +18,7 @@ typedef struct chat {
     char *system;           /* NULL: none */
     brim_message *messages; /* texts are owned */
     size_t count, capacity;
-    bool prompt_dim;
+    bool bold_prompt;
     bool leaving;
     int code;
 } chat;
@@ -290,7 +290,7 @@ static bool blank(const char *text, size_t size)
 static line_result read_question(chat *h, char **out, size_t *out_size)
 {
     /* What stands between two \1 has no width: colours. */
-    const char *first = h->prompt_dim ? "\1\033[1m\1>\1\033[0m\1 " : "> ";
+    const char *first = h->bold_prompt ? "\1\033[1m\1>\1\033[0m\1 " : "> ";
     const char *line;
     size_t size, total = 0;
     bool more = true;
@@ -369,7 +369,7 @@ int run_chat(run_state *r)
 {
     chat h = {.r = r, .code = CLI_OK};
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    h.prompt_dim = term && strcmp(term, "dumb") != 0 && !(no_color && *no_color);
+    h.bold_prompt = term && strcmp(term, "dumb") != 0 && !(no_color && *no_color);
     h.system = r->system ? strdup(r->system) : NULL;
     h.edit = line_edit_open();
     if (!h.edit || (r->system && !h.system)) {

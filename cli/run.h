@@ -4,7 +4,7 @@
 #ifndef BRIM_CLI_RUN_H
 #define BRIM_CLI_RUN_H
 
-#include "answer.h"
+#include "answer_stream.h"
 
 typedef struct run_state {
     cli *c;

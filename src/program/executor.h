@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "program/program.h"
 
-enum { BRIM__CLAIMED = 1, BRIM__COMMITTING = 2, BRIM__DONE = 3, BRIM__LANE_ALIGN = 128 };
+enum { BRIM__CLAIMED = 1, BRIM__COMMITTING = 2, BRIM__DONE = 3, BRIM__LANE_ALIGN = 64 /* what the allocator gives */ };
 
 /* An instruction being executed by one lane. */
 typedef struct brim__execution {

@@ -381,10 +381,12 @@ static void every_architecture_and_type_keeps_its_bits(void **state)
 {
     (void)state;
     static const char *const types[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q5_0", "Q5_1"};
+    if (SANITIZED) {
+        check_model("smollm2-135m", "Q8_0", 1);
+        return;
+    }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check_model("smollm2-135m", types[i], 1);
-    if (SANITIZED)
-        return;
     check_model("qwen2.5-0.5b", "Q4_1", 1);
     check_model("qwen3-0.6b", "Q6_K", 1);
     check_model("llama-3.2-1b", "Q4_K", 1);

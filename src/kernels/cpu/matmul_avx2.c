@@ -240,7 +240,7 @@ static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i w[8], const scal
     }
     __m256i sum = _mm256_setzero_si256();
     if (bias_bits(type) >= 0)
-        sum = _mm256_set1_epi32(x->sum[0] + x->sum[1]);
+        sum = _mm256_add_epi32(send_i32(&x->sum[0]), send_i32(&x->sum[1]));
     acc = _mm256_fmadd_ps(dot(w, b, 0, 8, sum, type), _mm256_mul_ps(s->a[0], scale), acc);
     if (takes_offset(type))
         return _mm256_fnmadd_ps(s->b, _mm256_set1_ps(x->scaled_sum), acc);

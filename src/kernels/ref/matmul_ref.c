@@ -8,16 +8,18 @@
 /* A block of 32 columns in integers: kernels.h, "Q16". */
 static float add_q16_block(float acc, const brim__cell_row *w, const brim__q16 *x, bool by_half)
 {
-    int32_t sum[2] = {0, 0};
+    /* Integers that quantize() did not make may be too large: they wrap, as in every variant. */
+    uint32_t sum[2] = {0, 0};
     for (int c = 0; c < BRIM__BLOCK_COLS; c++)
-        sum[c / 16] += w->w[c] * (256 * x->hi[c] + x->lo[c]);
+        sum[c / 16] += (uint32_t)(w->w[c] * (256 * x->hi[c] + x->lo[c]));
     if (by_half) {
-        acc = fmaf((float)sum[0], w->a[0] * x->scale, acc);
-        return fmaf((float)sum[1], w->a[1] * x->scale, acc);
+        acc = fmaf((float)(int32_t)sum[0], w->a[0] * x->scale, acc);
+        return fmaf((float)(int32_t)sum[1], w->a[1] * x->scale, acc);
     }
-    acc = fmaf((float)(sum[0] + sum[1]), w->a[0] * x->scale, acc);
+    acc = fmaf((float)(int32_t)(sum[0] + sum[1]), w->a[0] * x->scale, acc);
+    uint32_t whole = (uint32_t)x->sum[0] + (uint32_t)x->sum[1];
     if (w->has_offset)
-        acc = fmaf(w->b, x->scale * (float)(x->sum[0] + x->sum[1]), acc);
+        acc = fmaf(w->b, x->scale * (float)(int32_t)whole, acc);
     return acc;
 }
 

@@ -1,7 +1,7 @@
-/* answer.h: one answer: the prompt's tokens go in, text streams out, figures are kept.
+/* answer_stream.h: one answer: the prompt's tokens go in, text streams out, figures are kept.
  */
-#ifndef BRIM_CLI_ANSWER_H
-#define BRIM_CLI_ANSWER_H
+#ifndef BRIM_CLI_ANSWER_STREAM_H
+#define BRIM_CLI_ANSWER_STREAM_H
 
 #include "model_open.h"
 

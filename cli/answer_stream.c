@@ -1,8 +1,8 @@
-/* answer.c: generates one answer and shows it as it comes.
+/* answer_stream.c: generates one answer and shows it as it comes.
  *
  * Text from a model may hold any character: on a terminal control characters are shown, not sent.
  */
-#include "answer.h"
+#include "answer_stream.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -300,17 +300,24 @@ static void print_bandwidth(const answer *a)
             age);
 }
 
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 void answer_print_figures(const answer *a)
 {
-    fprintf(stderr, "%sprompt %u tokens, %.0f tokens/s; answer %zu token%s",
-            dims() ? "\033[2m" : "", a->prompt_tokens, answer_prefill_tok_s(a), a->token_count,
-            a->token_count == 1 ? "" : "s");
+    fprintf(stderr, "%sprompt %u token%s, %.0f tokens/s; answer %zu token%s",
+            dims() ? "\033[2m" : "", a->prompt_tokens, plural(a->prompt_tokens),
+            answer_prefill_tok_s(a), a->token_count, plural(a->token_count));
     if (a->decode_steps) {
         fprintf(stderr, ", %.1f tokens/s", answer_decode_tok_s(a));
         print_bandwidth(a);
     }
     if (a->end == ANSWER_END_INTERRUPT)
-        fprintf(stderr, "; stopped");
+        fputs("; stopped", stderr);
+    if (a->end == ANSWER_END_LENGTH)
+        fprintf(stderr, "; cut by -n %lld", (long long)a->settings->max_tokens);
     fprintf(stderr, "%s\n", dims() ? "\033[0m" : "");
 }
 

@@ -1,4 +1,4 @@
-/* program.c: `brim program`: programs from files: dump, check, run, predict. Each is a sub-command
+/* programs.c: `brim program`: programs from files: dump, check, run, predict. Each is a sub-command
  * with its own options. */
 #include <math.h>
 #include <stdlib.h>
@@ -167,12 +167,14 @@ static int report_check(loaded *l, brim_status status, check_output *out, double
                          "passed", status == BRIM_OK, "findings", out->findings));
         return printed ? printed : code;
     }
-    brim_print_safe(stdout, brim_program_name(l->program), strlen(brim_program_name(l->program)));
-    printf(": %u instructions on %u lane%s, %u buffers: %s (%.0f ms)\n",
-           brim_program_instruction_count(l->program), brim_program_lane_count(l->program),
-           brim_program_lane_count(l->program) == 1 ? "" : "s",
-           brim_program_buffer_count(l->program), status == BRIM_OK ? "passed" : "refused",
-           seconds * 1e3);
+    const brim_program *p = l->program;
+    const char *name = *brim_program_name(p) ? brim_program_name(p) : "(no name)";
+    uint32_t instructions = brim_program_instruction_count(p), lanes = brim_program_lane_count(p);
+    uint32_t buffers = brim_program_buffer_count(p);
+    brim_print_safe(stdout, name, strlen(name));
+    printf(": %u instruction%s on %u lane%s, %u buffer%s: %s (%.0f ms)\n", instructions,
+           instructions == 1 ? "" : "s", lanes, lanes == 1 ? "" : "s", buffers,
+           buffers == 1 ? "" : "s", status == BRIM_OK ? "passed" : "refused", seconds * 1e3);
     return code;
 }
 
@@ -665,7 +667,10 @@ int brim_cli_program(cli *c, int argc, char **argv)
     if (!cli_parse(c, &spec, argc, argv, &code))
         return code;
     const char *near = brim_suggest(c->args[0], known);
+    if (near)
+        return cli_error(c, BRIM_USAGE, "cli.verb",
+                         "there is no `brim program %s`; did you mean '%s'?", c->args[0], near);
     return cli_error(c, BRIM_USAGE, "cli.verb",
-                     "there is no `brim program %s`%s%s%s; it is dump, check, run or predict",
-                     c->args[0], near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+                     "there is no `brim program %s`; it is dump, check, run or predict",
+                     c->args[0]);
 }
