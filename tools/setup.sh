@@ -37,6 +37,7 @@ need cmake cmake --version
 need ninja-build ninja --version
 need pkg-config pkg-config --version
 need python3 python3 --version
+need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3-pip python3 -m pip --version
 library libjansson-dev jansson
 library libhwloc-dev hwloc
@@ -71,5 +72,5 @@ $sudo apt-get update -qq
 # Without recommended packages, except for clang, whose sanitizer run time is one.
 recommends=--no-install-recommends
 case " ${packages[*]} " in *" clang "*) recommends= ;; esac
-$sudo apt-get install -y -qq $recommends "${packages[@]}" ca-certificates >/dev/null
+$sudo apt-get install -y -qq $recommends "${packages[@]}" >/dev/null
 echo "installed: ${packages[*]}" >&2
