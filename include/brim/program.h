@@ -246,7 +246,7 @@ typedef struct brim_executor_desc {
     bool check_tables;         /* verifies table bounds and injectivity each step, and (CPU) redoes pieces to compare bits */
     uint64_t seed;             /* reference: picks the order; CPU: picks pieces to redo */
     uint32_t redo_per_mille;   /* CPU: pieces redone at random by idle lanes though not overdue (tests) */
-    uint32_t overdue_us;       /* CPU: a piece is overdue after this plus four times its cost; default 30 */
+    uint32_t overdue_us;       /* CPU: a piece is overdue after this plus twice its cost; default 20 */
     uint32_t trace_events;     /* events kept a lane; 0: no trace */
     uint32_t do_not_set;
 } brim_executor_desc;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DESC_FILLED = 0x45786563, OVERDUE_US = 30 };
+enum { DESC_FILLED = 0x45786563, OVERDUE_US = 20 };
 
 brim_executor_desc brim_executor_desc_default(void)
 {

@@ -26,7 +26,7 @@ enum {
     SPIN_NS = 60000,                 /* before sleeping, when every lane has a CPU */
     SPIN_CROWDED_NS = 4000,          /* when there are more lanes than CPUs */
     SLEEP_NS = 200000,               /* an upper bound: overdue pieces make no event */
-    OVERDUE_COST_FACTOR = 4,
+    OVERDUE_COST_FACTOR = 2,
     COST_BYTES_PER_NS = 4,           /* assumed for a piece's own cost: a slow core's read rate */
     PREFETCH_BYTES = 8192,
     CACHE_LINE = 64,
