@@ -18,7 +18,8 @@ static bool print_token(const brim_generated *generated, void *user)
     const char *bytes, *text;
     size_t size, shown;
     bool stopped = false;
-    if (!generated->ended && brim_token_bytes(&bytes, &size, p->tokenizer, generated->token, false) == BRIM_OK &&
+    if (!generated->ended &&
+        brim_token_bytes(&bytes, &size, p->tokenizer, generated->token, false) == BRIM_OK &&
         brim_text_stream_push(&text, &shown, &stopped, p->stream, bytes, size) == BRIM_OK) {
         fwrite(text, 1, shown, stdout);
         fflush(stdout);
@@ -58,7 +59,8 @@ static brim_status answer(engine *e, const char *path, const char *question)
     if (status == BRIM_OK)
         status = brim_session_create(&e->session, e->runner);
     if (status == BRIM_OK)
-        status = brim_chat_encode(&e->prompt, NULL, e->ctx, e->tokenizer, chat, &message, 1, false, true);
+        status = brim_chat_encode(&e->prompt, NULL, e->ctx, e->tokenizer, chat, &message, 1, false,
+                                  true);
     if (status == BRIM_OK)
         status = brim_text_stream_create(&e->printer.stream, e->ctx, NULL, 0);
     if (status != BRIM_OK)
@@ -68,7 +70,8 @@ static brim_status answer(engine *e, const char *path, const char *question)
     desc.token = print_token;
     desc.user = &e->printer;
     brim_generate_ends(&desc, e->tokenizer);
-    return brim_session_generate(&stats, e->session, e->prompt.ids, (uint32_t)e->prompt.count, &desc);
+    return brim_session_generate(&stats, e->session, e->prompt.ids, (uint32_t)e->prompt.count,
+                                 &desc);
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,8 @@
 
 enum { NUMBERS = 1024, PIECES = 8, EACH = NUMBERS / PIECES };
 
-/* Bodies read what they declared as READ and fill packed scratch for what they declared as WRITE. */
+/* Bodies read what they declared as READ and fill packed scratch for what they declared as WRITE.
+ */
 static void square_body(const brim_op_env *env)
 {
     const uint32_t *in = env->access[0];
@@ -37,15 +38,19 @@ static brim_status build(brim_program **out, brim_context *ctx, brim_op_table *o
     brim_status status = brim_builder_create(&b, ctx, ops, "squares", 2);
     if (status != BRIM_OK)
         return status;
-    brim_builder_buffer(&numbers, b, &(brim_buffer_desc){"numbers", 4 * NUMBERS, BRIM_BUFFER_INPUT, false});
-    brim_builder_buffer(&squares, b, &(brim_buffer_desc){"squares", 4 * NUMBERS, BRIM_BUFFER_SCRATCH, false});
+    brim_builder_buffer(&numbers, b,
+                        &(brim_buffer_desc){"numbers", 4 * NUMBERS, BRIM_BUFFER_INPUT, false});
+    brim_builder_buffer(&squares, b,
+                        &(brim_buffer_desc){"squares", 4 * NUMBERS, BRIM_BUFFER_SCRATCH, false});
     brim_builder_buffer(&result, b, &(brim_buffer_desc){"result", 8, BRIM_BUFFER_OUTPUT, false});
     brim_builder_counter(&done, b, "squared");
     brim_builder_queue(&queue, b, "pieces");
     for (uint32_t piece = 0; piece < PIECES; piece++) {
         brim_instruction in = brim_instruction_make(square);
-        in.accesses[in.access_count++] = brim_access_make(BRIM_READ, numbers, 4 * EACH * piece, 4 * EACH);
-        in.accesses[in.access_count++] = brim_access_make(BRIM_WRITE, squares, 4 * EACH * piece, 4 * EACH);
+        in.accesses[in.access_count++] =
+            brim_access_make(BRIM_READ, numbers, 4 * EACH * piece, 4 * EACH);
+        in.accesses[in.access_count++] =
+            brim_access_make(BRIM_WRITE, squares, 4 * EACH * piece, 4 * EACH);
         in.signals[in.signal_count++] = done;
         brim_builder_piece(b, queue, &in);
     }

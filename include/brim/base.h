@@ -62,7 +62,12 @@ typedef struct brim_allocator {
     void *user;
 } brim_allocator;
 
-typedef enum brim_log_level { BRIM_LOG_ERROR, BRIM_LOG_WARN, BRIM_LOG_INFO, BRIM_LOG_DEBUG } brim_log_level;
+typedef enum brim_log_level {
+    BRIM_LOG_ERROR,
+    BRIM_LOG_WARN,
+    BRIM_LOG_INFO,
+    BRIM_LOG_DEBUG
+} brim_log_level;
 
 typedef struct brim_context_desc {
     brim_allocator allocator; /* all NULL: the system's, with huge pages for large blocks */

@@ -28,11 +28,11 @@ typedef struct brim_hw {
     char cpu_name[96];
     uint32_t package_count, core_count, thread_count; /* that this process may use */
     uint32_t numa_count;
-    uint64_t l1d_bytes, l2_bytes, l3_bytes;           /* of one instance each */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of one instance each */
     uint32_t l1d_count, l2_count, l3_count;
     uint64_t memory_bytes;
     char os[96];
-    char isa_flags[256];                              /* "avx2 fma avx512f ..." */
+    char isa_flags[256]; /* "avx2 fma avx512f ..." */
     brim_isa isa;
 } brim_hw;
 
@@ -40,23 +40,24 @@ BRIM_API brim_status brim_hw_find(brim_hw *out, brim_context *ctx);
 
 /* An arithmetic rate. */
 typedef struct brim_hw_rate {
-    const char *type;  /* "f32", "f16-to-f32", "bf16", "u8s8" ... */
-    const char *isa;   /* "scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "amx-int8" ... */
-    double gop_s;      /* 1e9 multiplications and additions (counted as two) a second, one thread */
+    const char *type; /* "f32", "f16-to-f32", "bf16", "u8s8" ... */
+    const char *isa;  /* "scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "amx-int8" ... */
+    double gop_s;     /* 1e9 multiplications and additions (counted as two) a second, one thread */
 } brim_hw_rate;
 
 typedef struct brim_hw_probe {
-    uint64_t buffer_bytes;                /* of each bandwidth probe: 4 times the last cache or more */
-    uint32_t thread_count;                /* entries of read_gb_s in use */
-    double read_gb_s[64];                 /* 1e9 bytes a second, with 1, 2, ... threads (of at most 64) */
+    uint64_t buffer_bytes; /* of each bandwidth probe: 4 times the last cache or more */
+    uint32_t thread_count; /* entries of read_gb_s in use */
+    double read_gb_s[64];  /* 1e9 bytes a second, with 1, 2, ... threads (of at most 64) */
     uint32_t rate_count;
     brim_hw_rate rates[BRIM_HW_RATES_MAX];
-    double barrier_ns[64];                /* one barrier over 1, 2, ... lanes that spin; 0 for one */
-    int64_t probed_at;                    /* Unix seconds */
+    double barrier_ns[64]; /* one barrier over 1, 2, ... lanes that spin; 0 for one */
+    int64_t probed_at;     /* Unix seconds */
 } brim_hw_probe;
 
 /* Probes bandwidth only, with `threads` threads for about `seconds` (0: 0.5); GB/s in *out. */
-BRIM_API brim_status brim_hw_probe_read(double *out_gb_s, brim_context *ctx, uint32_t threads, double seconds);
+BRIM_API brim_status brim_hw_probe_read(double *out_gb_s, brim_context *ctx, uint32_t threads,
+                                        double seconds);
 /* The whole probe: some 10 seconds. `progress` may be NULL. */
 BRIM_API brim_status brim_hw_probe_all(brim_hw_probe *out, brim_context *ctx,
                                        void (*progress)(const char *what, void *user), void *user);
@@ -67,25 +68,28 @@ BRIM_API brim_status brim_hw_probe_save(const brim_hw_probe *probe, brim_context
 
 /* A machine description as JSON text ("brim-machine" format, docs/hw.md): what `predict` and the
  * planner read. The text is freed with brim_free(). */
-BRIM_API brim_status brim_hw_to_json(char **out, brim_context *ctx, const brim_hw *hw, const brim_hw_probe *probe);
+BRIM_API brim_status brim_hw_to_json(char **out, brim_context *ctx, const brim_hw *hw,
+                                     const brim_hw_probe *probe);
 
 /* A machine description for `predict`: costs are computed from these alone. */
 typedef struct brim_machine {
     char name[96];
     uint32_t lane_count;
-    double read_gb_s;         /* all lanes together */
-    double lane_read_gb_s;    /* one lane alone */
-    double lane_gflop_s;      /* f32 */
-    double lane_gop_int8_s;   /* 8-bit integer, multiplications and additions */
-    double signal_ns;         /* from a signal to the waiting lane going on */
-    double instruction_ns;    /* fixed cost of an instruction */
+    double read_gb_s;       /* all lanes together */
+    double lane_read_gb_s;  /* one lane alone */
+    double lane_gflop_s;    /* f32 */
+    double lane_gop_int8_s; /* 8-bit integer, multiplications and additions */
+    double signal_ns;       /* from a signal to the waiting lane going on */
+    double instruction_ns;  /* fixed cost of an instruction */
 } brim_machine;
 
 /* Reads one; every field is checked (finite, positive, in a sane range). Errors: FORMAT, ids
  * "machine.*", with the line or the key. */
-BRIM_API brim_status brim_machine_parse(brim_machine *out, brim_context *ctx, const char *json, size_t size);
+BRIM_API brim_status brim_machine_parse(brim_machine *out, brim_context *ctx, const char *json,
+                                        size_t size);
 /* From a probe of this machine. */
-BRIM_API brim_machine brim_machine_from_probe(const brim_hw *hw, const brim_hw_probe *probe, uint32_t lanes);
+BRIM_API brim_machine brim_machine_from_probe(const brim_hw *hw, const brim_hw_probe *probe,
+                                              uint32_t lanes);
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,8 @@
  * lanes, one program for few rows (decode) and one for many (prefill), and a pool of KV blocks. A
  * brim_session is one timeline in a runner: its tokens, its KV blocks, its position.
  *
- * The same tokens give the same bits of logits whatever the number of lanes, the way in which a prompt
- * is split into steps, and the other sessions in a step.
+ * The same tokens give the same bits of logits whatever the number of lanes, the way in which a
+ * prompt is split into steps, and the other sessions in a step.
  *
  * One thread at a time may use a runner and its sessions, except where a function says otherwise.
  */
@@ -25,7 +25,8 @@ typedef struct brim_llm brim_llm;
 
 typedef struct brim_llm_desc {
     uint32_t threads; /* for making tiles; 0: all CPUs */
-    void (*progress)(uint64_t done, uint64_t total, void *user); /* bytes; may be NULL; one thread at a time */
+    void (*progress)(uint64_t done, uint64_t total,
+                     void *user); /* bytes; may be NULL; one thread at a time */
     void *user;
     uint32_t do_not_set;
 } brim_llm_desc;
@@ -67,14 +68,16 @@ typedef struct brim_runner_desc {
     uint32_t prefill_rows; /* rows of a prefill step; default 64 */
     brim_numerics numerics;
     brim_executor_desc executor;
-    bool skip_check;       /* do not check the programs (they are checked by default: some milliseconds) */
+    bool
+        skip_check; /* do not check the programs (they are checked by default: some milliseconds) */
     uint32_t do_not_set;
 } brim_runner_desc;
 
 #define BRIM_DECODE_ROWS 8 /* rows of the decode program */
 
 BRIM_API brim_runner_desc brim_runner_desc_default(void);
-/* Errors: USAGE (context above what RoPE's table may hold, rows out of range), NO_MEMORY, REFUSED (a program that does not pass its check). */
+/* Errors: USAGE (context above what RoPE's table may hold, rows out of range), NO_MEMORY, REFUSED
+ * (a program that does not pass its check). */
 BRIM_API brim_status brim_runner_create(brim_runner **out, brim_context *ctx, const brim_llm *llm,
                                         const brim_runner_desc *desc);
 /* Every session must be destroyed before. */
@@ -100,37 +103,41 @@ BRIM_API uint32_t brim_session_length(const brim_session *session);
 BRIM_API brim_token brim_session_token(const brim_session *session, uint32_t position);
 /* Forgets every position from `length` on. USAGE if it is longer than the session. */
 BRIM_API brim_status brim_session_truncate(brim_session *session, uint32_t length);
-/* Forgets the oldest tokens: keeps the first `keep` and the last `tail`, which are evaluated again at their new
- * positions (prefill of `tail` tokens). This is what --shift does. */
+/* Forgets the oldest tokens: keeps the first `keep` and the last `tail`, which are evaluated again
+ * at their new positions (prefill of `tail` tokens). This is what --shift does. */
 BRIM_API brim_status brim_session_shift(brim_session *session, uint32_t keep, uint32_t tail);
 
 typedef struct brim_row {
     brim_session *session;
-    brim_token token;   /* goes to the next position of the session: rows of one session stand in order */
-    bool logits;        /* this row's logits are wanted */
+    brim_token
+        token;   /* goes to the next position of the session: rows of one session stand in order */
+    bool logits; /* this row's logits are wanted */
 } brim_row;
 
-/* Evaluates rows of any sessions in one step. count is at most the runner's prefill_rows (or 8, if larger). *out_logits (may be
- * NULL) gets the logits of the rows that want them, in the order of the rows: float32 (wanted, stride), the stride in
- * *out_stride (may be NULL); valid until the runner's next step.
- * Errors: USAGE (a token outside the vocabulary); LIMIT, ids "session.full" (context), "session.blocks" (pool): nothing was evaluated; CANCELLED: nothing was added. */
+/* Evaluates rows of any sessions in one step. count is at most the runner's prefill_rows (or 8, if
+ * larger). *out_logits (may be NULL) gets the logits of the rows that want them, in the order of
+ * the rows: float32 (wanted, stride), the stride in *out_stride (may be NULL); valid until the
+ * runner's next step. Errors: USAGE (a token outside the vocabulary); LIMIT, ids "session.full"
+ * (context), "session.blocks" (pool): nothing was evaluated; CANCELLED: nothing was added. */
 BRIM_API brim_status brim_runner_step(brim_runner *runner, const brim_row *rows, uint32_t count,
                                       const float **out_logits, size_t *out_stride);
 
-/* Evaluates tokens at the end of a session, in steps of at most prefill_rows. With `logits` each position's logits are handed over
- * (float32, vocab values); a callback that returns false ends it there (CANCELLED). */
-BRIM_API brim_status brim_session_feed(brim_session *session, const brim_token *tokens, uint32_t count,
-                                       bool (*logits)(uint32_t position, const float *logits, void *user), void *user);
+/* Evaluates tokens at the end of a session, in steps of at most prefill_rows. With `logits` each
+ * position's logits are handed over (float32, vocab values); a callback that returns false ends it
+ * there (CANCELLED). */
+BRIM_API brim_status
+brim_session_feed(brim_session *session, const brim_token *tokens, uint32_t count,
+                  bool (*logits)(uint32_t position, const float *logits, void *user), void *user);
 
 /* ---- generation ---- */
 
 typedef struct brim_sampling {
-    float temperature;        /* 0: greedy; 0 .. 100 */
-    uint32_t top_k;           /* 0: off */
-    float top_p;              /* (0, 1]; 1: off */
-    float min_p;              /* [0, 1]; 0: off */
-    float repeat_penalty;     /* (0, 10]; 1: off */
-    uint32_t repeat_last;     /* tokens that the penalty looks back at; default 64 */
+    float temperature;    /* 0: greedy; 0 .. 100 */
+    uint32_t top_k;       /* 0: off */
+    float top_p;          /* (0, 1]; 1: off */
+    float min_p;          /* [0, 1]; 0: off */
+    float repeat_penalty; /* (0, 10]; 1: off */
+    uint32_t repeat_last; /* tokens that the penalty looks back at; default 64 */
     uint64_t seed;
 } brim_sampling;
 
@@ -139,15 +146,15 @@ BRIM_API brim_sampling brim_sampling_default(void);
 
 typedef struct brim_generated {
     brim_token token;
-    bool ended;          /* an end token: generation stops after it */
+    bool ended;           /* an end token: generation stops after it */
     uint64_t logits_hash; /* of the logits it was chosen from, if asked for */
 } brim_generated;
 
 typedef struct brim_generate_desc {
     brim_sampling sampling;
-    uint32_t max_tokens;      /* 0: until the context is full */
+    uint32_t max_tokens; /* 0: until the context is full */
     bool hash_logits;
-    brim_token ends[31];      /* tokens that end generation */
+    brim_token ends[31]; /* tokens that end generation */
     uint32_t end_count;
     /* Called for each token as it comes; false stops (tokens that ran ahead are forgotten). */
     bool (*token)(const brim_generated *generated, void *user);
@@ -158,8 +165,8 @@ typedef struct brim_generate_desc {
 typedef struct brim_generate_stats {
     uint32_t prompt_tokens, tokens;
     uint64_t prefill_ns, first_token_ns, decode_ns; /* decode: from the first token to the last */
-    bool ended;           /* by an end token */
-    bool full;            /* the context is full */
+    bool ended;                                     /* by an end token */
+    bool full;                                      /* the context is full */
     uint64_t logits_hash; /* combined over the generated tokens, if asked for */
 } brim_generate_stats;
 
@@ -167,32 +174,41 @@ BRIM_API brim_generate_desc brim_generate_desc_default(void);
 /* Puts the tokenizer's end tokens into desc->ends. */
 BRIM_API void brim_generate_ends(brim_generate_desc *desc, const brim_tokenizer *tokenizer);
 
-/* Evaluates the prompt (at least one token), then generates. The generated tokens are in the session afterwards, the last one
- * excepted: it was not evaluated. Errors: those of brim_runner_step(); USAGE (sampling out of range, no prompt). With CANCELLED the session holds what had been evaluated. */
-BRIM_API brim_status brim_session_generate(brim_generate_stats *out, brim_session *session, const brim_token *prompt,
-                                           uint32_t prompt_count, const brim_generate_desc *desc);
+/* Evaluates the prompt (at least one token), then generates. The generated tokens are in the
+ * session afterwards, the last one excepted: it was not evaluated. Errors: those of
+ * brim_runner_step(); USAGE (sampling out of range, no prompt). With CANCELLED the session holds
+ * what had been evaluated. */
+BRIM_API brim_status brim_session_generate(brim_generate_stats *out, brim_session *session,
+                                           const brim_token *prompt, uint32_t prompt_count,
+                                           const brim_generate_desc *desc);
 
-/* Decodes several sessions in one step each, greedily or by their desc's sampling: sessions[i] continues from tokens[i]
- * (evaluated first), for `steps` tokens each, or fewer if one ends (then all stop there). out is (steps, count) tokens, *out_steps what was made. */
+/* Decodes several sessions in one step each, greedily or by their desc's sampling: sessions[i]
+ * continues from tokens[i] (evaluated first), for `steps` tokens each, or fewer if one ends (then
+ * all stop there). out is (steps, count) tokens, *out_steps what was made. */
 BRIM_API brim_status brim_runner_decode(brim_token *out, uint32_t *out_steps, brim_runner *runner,
-                                        brim_session *const *sessions, const brim_token *tokens, uint32_t count,
-                                        uint32_t steps, const brim_generate_desc *desc);
+                                        brim_session *const *sessions, const brim_token *tokens,
+                                        uint32_t count, uint32_t steps,
+                                        const brim_generate_desc *desc);
 
 /* ---- text as it comes ---- */
 
-/* Turns pieces of bytes into text that may be shown: holds back incomplete UTF-8 and what may be the beginning
- * of a stop string; bytes that are not UTF-8 become U+FFFD. */
+/* Turns pieces of bytes into text that may be shown: holds back incomplete UTF-8 and what may be
+ * the beginning of a stop string; bytes that are not UTF-8 become U+FFFD. */
 typedef struct brim_text_stream brim_text_stream;
 
 /* stops: 0-terminated strings, copied; at most 16, each 1 to 256 bytes. */
-BRIM_API brim_status brim_text_stream_create(brim_text_stream **out, brim_context *ctx, const char *const *stops, size_t stop_count);
+BRIM_API brim_status brim_text_stream_create(brim_text_stream **out, brim_context *ctx,
+                                             const char *const *stops, size_t stop_count);
 BRIM_API void brim_text_stream_destroy(brim_text_stream *stream);
-/* Takes bytes; *out (0-terminated, may be empty) is text that may be shown, valid until the next call. *out_stopped: a stop string was
- * found; text before it is handed out, the string and what follows are dropped, and later calls give nothing. */
+/* Takes bytes; *out (0-terminated, may be empty) is text that may be shown, valid until the next
+ * call. *out_stopped: a stop string was found; text before it is handed out, the string and what
+ * follows are dropped, and later calls give nothing. */
 BRIM_API brim_status brim_text_stream_push(const char **out, size_t *out_size, bool *out_stopped,
-                                           brim_text_stream *stream, const char *bytes, size_t size);
+                                           brim_text_stream *stream, const char *bytes,
+                                           size_t size);
 /* The end: hands out what was held back; an incomplete character becomes U+FFFD. */
-BRIM_API brim_status brim_text_stream_finish(const char **out, size_t *out_size, brim_text_stream *stream);
+BRIM_API brim_status brim_text_stream_finish(const char **out, size_t *out_size,
+                                             brim_text_stream *stream);
 
 #ifdef __cplusplus
 }

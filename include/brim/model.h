@@ -18,13 +18,23 @@ typedef struct brim_model_file brim_model_file;
 
 /* Types of metadata values; numbers as in the GGUF specification. */
 typedef enum brim_meta_type {
-    BRIM_META_U8, BRIM_META_I8, BRIM_META_U16, BRIM_META_I16, BRIM_META_U32, BRIM_META_I32,
-    BRIM_META_F32, BRIM_META_BOOL, BRIM_META_STRING, BRIM_META_ARRAY, BRIM_META_U64,
-    BRIM_META_I64, BRIM_META_F64
+    BRIM_META_U8,
+    BRIM_META_I8,
+    BRIM_META_U16,
+    BRIM_META_I16,
+    BRIM_META_U32,
+    BRIM_META_I32,
+    BRIM_META_F32,
+    BRIM_META_BOOL,
+    BRIM_META_STRING,
+    BRIM_META_ARRAY,
+    BRIM_META_U64,
+    BRIM_META_I64,
+    BRIM_META_F64
 } brim_meta_type;
 
 typedef struct brim_meta {
-    const char *key;          /* 0-terminated */
+    const char *key; /* 0-terminated */
     brim_meta_type type;
     brim_meta_type item_type; /* of an array */
     uint64_t count;           /* items of an array; 1 otherwise */
@@ -34,23 +44,25 @@ typedef struct brim_meta {
 #define BRIM_TENSOR_DIMS_MAX 4
 
 typedef struct brim_tensor {
-    const char *name;                      /* 0-terminated, at most 63 bytes */
+    const char *name; /* 0-terminated, at most 63 bytes */
     brim_dtype type;
-    uint32_t dim_count;                    /* 1 to 4 */
-    uint64_t dims[BRIM_TENSOR_DIMS_MAX];   /* innermost first, as in the file: dims[0] is the row length; unused are 1 */
-    uint64_t row_count;                    /* dims[1] * dims[2] * dims[3] */
-    uint64_t row_bytes;                    /* of one row of dims[0] elements */
-    uint64_t size;                         /* bytes */
-    const void *data;                      /* in the mapped file; NULL in a vocabulary-only file */
-    uint64_t file_offset;                  /* of data in its part */
-    uint32_t part;                         /* which part of a split file */
+    uint32_t dim_count;                  /* 1 to 4 */
+    uint64_t dims[BRIM_TENSOR_DIMS_MAX]; /* innermost first, as in the file: dims[0] is the row
+                                            length; unused are 1 */
+    uint64_t row_count;                  /* dims[1] * dims[2] * dims[3] */
+    uint64_t row_bytes;                  /* of one row of dims[0] elements */
+    uint64_t size;                       /* bytes */
+    const void *data;                    /* in the mapped file; NULL in a vocabulary-only file */
+    uint64_t file_offset;                /* of data in its part */
+    uint32_t part;                       /* which part of a split file */
 } brim_tensor;
 
 /* Opens a GGUF file, version 2 or 3. If it is the first part of a split model
  * ("NAME-00001-of-0000N.gguf"), the other parts are opened too.
  * Errors: NOT_FOUND, IO, FORMAT (ids "gguf.*": what, and the offset), UNSUPPORTED (a tensor type,
  * a version, big-endian: named), LIMIT, NO_MEMORY. */
-BRIM_API brim_status brim_model_file_open(brim_model_file **out, brim_context *ctx, const char *path);
+BRIM_API brim_status brim_model_file_open(brim_model_file **out, brim_context *ctx,
+                                          const char *path);
 /* The same for bytes in memory, which must outlive the object and begin at a multiple of 8 (tests
  * and fuzzers). Errors: also USAGE, id "gguf.memory". */
 BRIM_API brim_status brim_model_file_open_memory(brim_model_file **out, brim_context *ctx,
@@ -70,12 +82,17 @@ BRIM_API const brim_meta *brim_model_file_meta(const brim_model_file *file, cons
 /* Value `index` of an entry (0 for a scalar) as a type; integers convert where the value fits,
  * floats from any number. Errors: FORMAT, id "gguf.value" (wrong type, or does not fit: key and
  * offset named), USAGE (index out of range). A string is not 0-terminated and may hold any byte. */
-BRIM_API brim_status brim_meta_u64(uint64_t *out, const brim_model_file *file, const brim_meta *meta, uint64_t index);
-BRIM_API brim_status brim_meta_i64(int64_t *out, const brim_model_file *file, const brim_meta *meta, uint64_t index);
-BRIM_API brim_status brim_meta_f64(double *out, const brim_model_file *file, const brim_meta *meta, uint64_t index);
-BRIM_API brim_status brim_meta_bool(bool *out, const brim_model_file *file, const brim_meta *meta, uint64_t index);
-BRIM_API brim_status brim_meta_string(const char **out, size_t *out_size, const brim_model_file *file,
-                                      const brim_meta *meta, uint64_t index);
+BRIM_API brim_status brim_meta_u64(uint64_t *out, const brim_model_file *file,
+                                   const brim_meta *meta, uint64_t index);
+BRIM_API brim_status brim_meta_i64(int64_t *out, const brim_model_file *file, const brim_meta *meta,
+                                   uint64_t index);
+BRIM_API brim_status brim_meta_f64(double *out, const brim_model_file *file, const brim_meta *meta,
+                                   uint64_t index);
+BRIM_API brim_status brim_meta_bool(bool *out, const brim_model_file *file, const brim_meta *meta,
+                                    uint64_t index);
+BRIM_API brim_status brim_meta_string(const char **out, size_t *out_size,
+                                      const brim_model_file *file, const brim_meta *meta,
+                                      uint64_t index);
 
 BRIM_API size_t brim_model_file_tensor_count(const brim_model_file *file);
 BRIM_API const brim_tensor *brim_model_file_tensor_at(const brim_model_file *file, size_t index);
@@ -96,30 +113,31 @@ typedef enum brim_rope_kind {
 /* The numbers of a decoder of the Llama family. */
 typedef struct brim_model_config {
     brim_arch arch;
-    char name[64];              /* general.name, or "" ; cut at a character border if longer */
+    char name[64]; /* general.name, or "" ; cut at a character border if longer */
     uint32_t layer_count;
-    uint32_t embed_size;        /* d */
-    uint32_t head_count;        /* query heads */
-    uint32_t kv_head_count;     /* divides head_count */
-    uint32_t head_size;         /* even */
+    uint32_t embed_size;    /* d */
+    uint32_t head_count;    /* query heads */
+    uint32_t kv_head_count; /* divides head_count */
+    uint32_t head_size;     /* even */
     uint32_t ffn_size;
     uint32_t vocab_size;
-    uint32_t context_trained;   /* positions */
+    uint32_t context_trained; /* positions */
     float norm_epsilon;
     brim_rope_kind rope_kind;
-    float rope_base;            /* theta */
-    float rope_scale_linear;    /* positions are divided by it; 1 when absent */
-    uint32_t rope_size;         /* dimensions that are rotated, at most head_size */
-    bool has_rope_factors;      /* tensor rope_freqs.weight: each frequency is divided by its factor */
-    uint32_t sliding_window;    /* 0: none; position p sees p-window+1 .. p */
-    bool has_qkv_bias;          /* qwen2 */
-    bool has_qk_norm;           /* qwen3 */
-    bool tied_head;             /* no output.weight: the head is the embedding */
-    uint64_t parameter_count;   /* elements of all tensors; rope_freqs.weight, a constant, is none */
-    uint64_t weight_bytes;      /* bytes of all tensors */
-    uint64_t decode_bytes;      /* weight bytes read for one token: everything but the embedding, and the head even if it is tied */
+    float rope_base;         /* theta */
+    float rope_scale_linear; /* positions are divided by it; 1 when absent */
+    uint32_t rope_size;      /* dimensions that are rotated, at most head_size */
+    bool has_rope_factors;   /* tensor rope_freqs.weight: each frequency is divided by its factor */
+    uint32_t sliding_window; /* 0: none; position p sees p-window+1 .. p */
+    bool has_qkv_bias;       /* qwen2 */
+    bool has_qk_norm;        /* qwen3 */
+    bool tied_head;          /* no output.weight: the head is the embedding */
+    uint64_t parameter_count; /* elements of all tensors; rope_freqs.weight, a constant, is none */
+    uint64_t weight_bytes;    /* bytes of all tensors */
+    uint64_t decode_bytes; /* weight bytes read for one token: everything but the embedding, and the
+                              head even if it is tied */
     uint64_t kv_elements_per_position; /* 2 * layers * kv heads * head size */
-    uint64_t flops_per_token;   /* 2 * the elements of decode_bytes; attention not counted */
+    uint64_t flops_per_token;          /* 2 * the elements of decode_bytes; attention not counted */
 } brim_model_config;
 
 /* Reads and validates the numbers and that every tensor of the architecture is there with the
@@ -133,8 +151,8 @@ BRIM_API const char *brim_arch_name(brim_arch arch);
 /* ---- making a model file ---- */
 
 typedef struct brim_make_desc {
-    const char *shape;  /* "llama-3.2-1b" ...: brim_make_shape_at() */
-    const char *type;   /* a dtype's name, or the mixes "Q4_K_M" and "Q5_K_M"; default "Q4_1" */
+    const char *shape; /* "llama-3.2-1b" ...: brim_make_shape_at() */
+    const char *type;  /* a dtype's name, or the mixes "Q4_K_M" and "Q5_K_M"; default "Q4_1" */
     uint64_t seed;
     uint32_t layer_count; /* 0: the shape's own; fewer makes a smaller file for tests */
     uint32_t vocab_size;  /* 0: the shape's own */

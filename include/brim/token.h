@@ -19,14 +19,19 @@ typedef int32_t brim_token;
 
 /* Kinds of tokens, tokenizer.ggml.token_type. */
 typedef enum brim_token_kind {
-    BRIM_TOKEN_NORMAL = 1, BRIM_TOKEN_UNKNOWN, BRIM_TOKEN_CONTROL, BRIM_TOKEN_USER_DEFINED,
-    BRIM_TOKEN_UNUSED, BRIM_TOKEN_BYTE
+    BRIM_TOKEN_NORMAL = 1,
+    BRIM_TOKEN_UNKNOWN,
+    BRIM_TOKEN_CONTROL,
+    BRIM_TOKEN_USER_DEFINED,
+    BRIM_TOKEN_UNUSED,
+    BRIM_TOKEN_BYTE
 } brim_token_kind;
 
 /* Errors: UNSUPPORTED, ids "tokenizer.model", "tokenizer.pre" (the name, and those supported);
  * FORMAT, id "tokenizer.*": a vocabulary that is absent, arrays of different lengths, an id out of
  * range, a merge of tokens that do not exist. The file may be closed afterwards. */
-BRIM_API brim_status brim_tokenizer_create(brim_tokenizer **out, brim_context *ctx, const brim_model_file *file);
+BRIM_API brim_status brim_tokenizer_create(brim_tokenizer **out, brim_context *ctx,
+                                           const brim_model_file *file);
 BRIM_API void brim_tokenizer_destroy(brim_tokenizer *tokenizer);
 
 BRIM_API uint32_t brim_tokenizer_size(const brim_tokenizer *tokenizer);
@@ -41,7 +46,8 @@ BRIM_API bool brim_tokenizer_adds_bos(const brim_tokenizer *tokenizer);
 BRIM_API bool brim_tokenizer_ends(const brim_tokenizer *tokenizer, brim_token token);
 BRIM_API brim_token_kind brim_tokenizer_kind(const brim_tokenizer *tokenizer, brim_token token);
 /* The token with exactly this text in the vocabulary, BRIM_TOKEN_NONE when absent. */
-BRIM_API brim_token brim_tokenizer_find(const brim_tokenizer *tokenizer, const char *text, size_t size);
+BRIM_API brim_token brim_tokenizer_find(const brim_tokenizer *tokenizer, const char *text,
+                                        size_t size);
 
 typedef struct brim_encode_options {
     bool special; /* recognise special tokens in the text; false: they are plain text */
@@ -57,7 +63,8 @@ BRIM_API void brim_tokens_done(brim_tokens *tokens, brim_context *ctx);
 
 /* Appends the tokens of text[0..size), any bytes. Bytes that the vocabulary cannot express (BPE
  * without that byte and without an unknown token) are left out and counted in *out_lost (may be
- * NULL); nothing else is lost. Invalid UTF-8 is encoded byte by byte. Errors: LIMIT (above 64 MiB), NO_MEMORY. */
+ * NULL); nothing else is lost. Invalid UTF-8 is encoded byte by byte. Errors: LIMIT (above 64 MiB),
+ * NO_MEMORY. */
 BRIM_API brim_status brim_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx,
                                  const brim_tokenizer *tokenizer, const char *text, size_t size,
                                  const brim_encode_options *options);
@@ -65,12 +72,14 @@ BRIM_API brim_status brim_encode(brim_tokens *out, uint64_t *out_lost, brim_cont
 /* The bytes of one token, *out valid as long as the tokenizer; control tokens have their text only
  * when `special` (else no bytes). For SentencePiece the piece with its spaces; that the first
  * space of a text is dropped is brim_decode()'s business. Errors: USAGE (id out of range). */
-BRIM_API brim_status brim_token_bytes(const char **out, size_t *out_size, const brim_tokenizer *tokenizer,
-                                      brim_token token, bool special);
+BRIM_API brim_status brim_token_bytes(const char **out, size_t *out_size,
+                                      const brim_tokenizer *tokenizer, brim_token token,
+                                      bool special);
 
 /* Decodes into a new block (0-terminated, freed with brim_free). */
-BRIM_API brim_status brim_decode(char **out, size_t *out_size, brim_context *ctx, const brim_tokenizer *tokenizer,
-                                 const brim_token *ids, size_t count, bool special);
+BRIM_API brim_status brim_decode(char **out, size_t *out_size, brim_context *ctx,
+                                 const brim_tokenizer *tokenizer, const brim_token *ids,
+                                 size_t count, bool special);
 
 /* ---- chat templates ---- */
 
@@ -100,8 +109,9 @@ typedef struct brim_message {
 
 BRIM_API const char *brim_chat_name(brim_chat_kind kind);
 BRIM_API bool brim_chat_parse(brim_chat_kind *out, const char *name);
-/* Recognises the file's own template (tokenizer.chat_template). Errors: NOT_FOUND, id "chat.none" (no template
- * in the file), UNSUPPORTED, id "chat.unknown": both messages name --template and its values. */
+/* Recognises the file's own template (tokenizer.chat_template). Errors: NOT_FOUND, id "chat.none"
+ * (no template in the file), UNSUPPORTED, id "chat.unknown": both messages name --template and its
+ * values. */
 BRIM_API brim_status brim_chat_recognise(brim_chat_kind *out, const brim_model_file *file);
 /* The same from the template's text, any bytes. */
 BRIM_API brim_status brim_chat_recognise_text(brim_chat_kind *out, const char *text, size_t size);
@@ -115,7 +125,8 @@ BRIM_API brim_status brim_chat_recognise_text(brim_chat_kind *out, const char *t
  * vocabulary lacks), LIMIT, NO_MEMORY. */
 BRIM_API brim_status brim_chat_encode(brim_tokens *out, uint64_t *out_lost, brim_context *ctx,
                                       const brim_tokenizer *tokenizer, brim_chat_kind kind,
-                                      const brim_message *messages, size_t count, bool continued, bool generate);
+                                      const brim_message *messages, size_t count, bool continued,
+                                      bool generate);
 
 #ifdef __cplusplus
 }

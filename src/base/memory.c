@@ -146,7 +146,8 @@ void *brim__calloc(brim_context *ctx, size_t count, size_t size)
 {
     size_t whole;
     if (!brim__mul_size(&whole, count, size)) {
-        brim__fail(BRIM_NO_MEMORY, "memory.out", "no memory for %zu items of %zu bytes", count, size);
+        brim__fail(BRIM_NO_MEMORY, "memory.out", "no memory for %zu items of %zu bytes", count,
+                   size);
         return NULL;
     }
     void *ptr = brim__alloc(ctx, whole);

@@ -17,8 +17,8 @@ void *brim__realloc(brim_context *ctx, void *ptr, size_t size);
 char *brim__strdup(brim_context *ctx, const char *text);
 void brim__free(brim_context *ctx, void *ptr);
 
-/* The same as brim__alloc for a large block of which little may ever be touched (a KV pool): without
- * huge pages, so that only what is used becomes resident. */
+/* The same as brim__alloc for a large block of which little may ever be touched (a KV pool):
+ * without huge pages, so that only what is used becomes resident. */
 void *brim__alloc_sparse(brim_context *ctx, size_t size);
 
 /* The n-th allocation from now (1 = the next) and all later ones fail; 0 turns it off. Returns
@@ -58,8 +58,14 @@ brim_status brim__arena_init(brim__arena *arena, brim_context *ctx, size_t size)
 void brim__arena_done(brim__arena *arena, brim_context *ctx);
 /* 64-byte aligned; NULL when full (a bug of the caller's sizing: it has no message). */
 void *brim__arena_take(brim__arena *arena, size_t size);
-static inline size_t brim__arena_mark(const brim__arena *arena) { return arena->used; }
-static inline void brim__arena_reset(brim__arena *arena, size_t mark) { arena->used = mark; }
+static inline size_t brim__arena_mark(const brim__arena *arena)
+{
+    return arena->used;
+}
+static inline void brim__arena_reset(brim__arena *arena, size_t mark)
+{
+    arena->used = mark;
+}
 
 /* Overflow-checked arithmetic: false when the result does not fit. */
 static inline bool brim__mul_size(size_t *out, size_t a, size_t b)

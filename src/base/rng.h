@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-static inline void brim__philox4x32(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
+static inline void brim__philox4x32(uint32_t out[4], const uint32_t counter[4],
+                                    const uint32_t key[2])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
@@ -36,7 +37,8 @@ static inline float brim__random_float(uint64_t seed, uint64_t stream, uint64_t 
 }
 
 /* Uniform in [0, bound), bound > 0; the bias is below 2^-32 for bounds that fit 32 bits. */
-static inline uint64_t brim__random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound)
+static inline uint64_t brim__random_below(uint64_t seed, uint64_t stream, uint64_t index,
+                                          uint64_t bound)
 {
     return (uint64_t)(((unsigned __int128)brim__random_u64(seed, stream, index) * bound) >> 64);
 }

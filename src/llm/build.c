@@ -14,8 +14,8 @@
 #include <string.h>
 
 enum {
-    PIECE_BYTES = 24 << 10,     /* of tiles: below this a piece costs more than it helps */
-    PIECES_PER_LANE = 6,        /* so that the last ones end together */
+    PIECE_BYTES = 24 << 10,        /* of tiles: below this a piece costs more than it helps */
+    PIECES_PER_LANE = 6,           /* so that the last ones end together */
     PRODUCT_BYTES_MAX = 128 << 10, /* of a piece's product: it should stay in the L2 cache */
 };
 
@@ -39,12 +39,15 @@ static void try(build *b, brim_status status)
         b->status = status;
 }
 
-static int32_t add_buffer(build *b, const char *name, uint64_t size, brim_buffer_role role, bool parity)
+static int32_t add_buffer(build *b, const char *name, uint64_t size, brim_buffer_role role,
+                          bool parity)
 {
     uint32_t index = 0;
     if (b->status == BRIM_OK)
-        try(b, brim_builder_buffer(&index, b->builder,
-                                   &(brim_buffer_desc){.name = name, .size = size, .role = role, .parity = parity}));
+        try(b,
+            brim_builder_buffer(
+                &index, b->builder,
+                &(brim_buffer_desc){.name = name, .size = size, .role = role, .parity = parity}));
     return (int32_t)index;
 }
 
@@ -236,7 +239,8 @@ static void embed_stage(build *b, int32_t x)
     end_stage(b);
 }
 
-static void norm_stage(build *b, uint32_t layer, const char *name, int32_t x, int32_t weight, int32_t out, brim__act act, bool gather)
+static void norm_stage(build *b, uint32_t layer, const char *name, int32_t x, int32_t weight,
+                       int32_t out, brim__act act, bool gather)
 {
     uint32_t by = b->desc->split ? 1 : 2 * b->desc->lanes;
     by = by < b->desc->rows ? by : b->desc->rows;
@@ -260,7 +264,8 @@ static void norm_stage(build *b, uint32_t layer, const char *name, int32_t x, in
     end_stage(b);
 }
 
-static void qkv_pieces(build *b, uint32_t layer, int kind, int32_t in_buffer, int32_t q, brim__act act)
+static void qkv_pieces(build *b, uint32_t layer, int kind, int32_t in_buffer, int32_t q,
+                       brim__act act)
 {
     static const int matrices[] = {MATRIX_Q, MATRIX_K, MATRIX_V};
     static const int biases[] = {VECTOR_Q_BIAS, VECTOR_K_BIAS, VECTOR_V_BIAS};
@@ -279,7 +284,8 @@ static void qkv_pieces(build *b, uint32_t layer, int kind, int32_t in_buffer, in
         o[QKV_TENSOR] = layer_tensor(layer, matrices[kind]);
         o[QKV_ROPE] = LLM_BUFFER_ROPE;
         o[QKV_BIAS] = vector_buffer(b, layer, biases[kind]);
-        o[QKV_HEAD_NORM] = kind == 2 ? -1 : vector_buffer(b, layer, kind == 0 ? VECTOR_Q_NORM : VECTOR_K_NORM);
+        o[QKV_HEAD_NORM] =
+            kind == 2 ? -1 : vector_buffer(b, layer, kind == 0 ? VECTOR_Q_NORM : VECTOR_K_NORM);
         o[QKV_ACT] = act;
         o[QKV_ROWS] = (int32_t)b->desc->rows;
         o[QKV_KIND] = kind;
@@ -323,7 +329,8 @@ static brim_instruction attn_instruction(const build *b, brim__op op, uint32_t l
     return in;
 }
 
-static void split_stages(build *b, uint32_t layer, int32_t q, int32_t parts, int32_t out, brim__act act)
+static void split_stages(build *b, uint32_t layer, int32_t q, int32_t parts, int32_t out,
+                         brim__act act)
 {
     begin_stage(b, layer, "attn");
     for (uint32_t piece = 0; piece < b->kv_pieces; piece++) {
@@ -365,8 +372,9 @@ static void whole_stage(build *b, uint32_t layer, int32_t q, int32_t out, brim__
 }
 
 /* The operands that all products share. */
-static brim_instruction product(const build *b, brim__op op, int32_t in_buffer, int32_t out, int32_t tensor,
-                                brim__act act, const brim__tiling *t, uint32_t first, uint32_t end)
+static brim_instruction product(const build *b, brim__op op, int32_t in_buffer, int32_t out,
+                                int32_t tensor, brim__act act, const brim__tiling *t,
+                                uint32_t first, uint32_t end)
 {
     brim_instruction in = brim_instruction_make(op);
     int32_t *o = in.operands;
@@ -383,23 +391,24 @@ static brim_instruction product(const build *b, brim__op op, int32_t in_buffer, 
     return in;
 }
 
-static void add_stage(build *b, uint32_t layer, int matrix, const char *name, int32_t in_buffer, int32_t residual,
-                      int32_t out, brim__act act)
+static void add_stage(build *b, uint32_t layer, int matrix, const char *name, int32_t in_buffer,
+                      int32_t residual, int32_t out, brim__act act)
 {
     const brim__tiling *t = &b->llm->layers[layer].matrices[matrix].tiling;
     cut cuts = cut_columns(b, t->rows, t->tile_rows, t->bytes);
     begin_stage(b, layer, name);
     for (uint32_t first = 0; first < cuts.total; first += cuts.step) {
         uint32_t end = first + cuts.step < cuts.total ? first + cuts.step : cuts.total;
-        brim_instruction in = product(b, BRIM__OP_MATMUL_ADD, in_buffer, out, layer_tensor(layer, matrix), act, t,
-                                      first, end);
+        brim_instruction in = product(b, BRIM__OP_MATMUL_ADD, in_buffer, out,
+                                      layer_tensor(layer, matrix), act, t, first, end);
         in.operands[MM_ADD] = residual;
         add_piece(b, &in, MM_COUNT);
     }
     end_stage(b);
 }
 
-static void gate_up_stage(build *b, uint32_t layer, int32_t in_buffer, int32_t out, brim__act act, brim__act out_act)
+static void gate_up_stage(build *b, uint32_t layer, int32_t in_buffer, int32_t out, brim__act act,
+                          brim__act out_act)
 {
     const brim__tiling *gate = &b->llm->layers[layer].matrices[MATRIX_GATE].tiling;
     const brim__tiling *up = &b->llm->layers[layer].matrices[MATRIX_UP].tiling;
@@ -408,8 +417,8 @@ static void gate_up_stage(build *b, uint32_t layer, int32_t in_buffer, int32_t o
     begin_stage(b, layer, "gate_up");
     for (uint32_t first = 0; first < cuts.total; first += cuts.step) {
         uint32_t end = first + cuts.step < cuts.total ? first + cuts.step : cuts.total;
-        brim_instruction in = product(b, BRIM__OP_GATE_UP, in_buffer, out, layer_tensor(layer, MATRIX_GATE), act,
-                                      gate, first, end);
+        brim_instruction in = product(b, BRIM__OP_GATE_UP, in_buffer, out,
+                                      layer_tensor(layer, MATRIX_GATE), act, gate, first, end);
         in.operands[MM_TENSOR2] = layer_tensor(layer, MATRIX_UP);
         in.operands[MM_OUT_ACT] = out_act;
         add_piece(b, &in, MM_COUNT);
@@ -443,23 +452,28 @@ static void add_layer_buffers(build *b, layer_buffers *out, uint32_t n)
     out->q = layer_buffer(b, n, "q", 4 * (uint64_t)q_size);
     out->attended = layer_buffer(b, n, "attended", brim__act_row_bytes(BRIM__ACT_F32, q_size));
     out->x_mid = layer_buffer(b, n, "x_mid", x_bytes);
-    out->normed_mid = layer_buffer(b, n, "normed_mid", brim__act_row_bytes(BRIM__ACT_F32, c->embed_size));
-    out->hidden = layer_buffer(b, n, "hidden", brim__act_row_bytes(BRIM__ACT_F32,
-                                                                   layer->matrices[MATRIX_GATE].tiling.rows));
+    out->normed_mid =
+        layer_buffer(b, n, "normed_mid", brim__act_row_bytes(BRIM__ACT_F32, c->embed_size));
+    out->hidden =
+        layer_buffer(b, n, "hidden",
+                     brim__act_row_bytes(BRIM__ACT_F32, layer->matrices[MATRIX_GATE].tiling.rows));
     if (!b->desc->split)
         return;
     char name[32];
     snprintf(name, sizeof name, "parts.%u", n);
-    uint64_t items = brim__attn_items(b->desc->rows, c->kv_head_count, b->desc->context / BRIM__KV_BLOCK, b->kv_pieces);
+    uint64_t items = brim__attn_items(b->desc->rows, c->kv_head_count,
+                                      b->desc->context / BRIM__KV_BLOCK, b->kv_pieces);
     out->parts = add_buffer(b, name,
-                            b->kv_pieces * items * brim__part_bytes(c->head_size) * (c->head_count / c->kv_head_count),
+                            b->kv_pieces * items * brim__part_bytes(c->head_size) *
+                                (c->head_count / c->kv_head_count),
                             BRIM_BUFFER_SCRATCH, false);
 }
 
 static void add_layer(build *b, uint32_t n, const layer_buffers *at, int32_t next_x)
 {
     const brim__matrix *m = b->llm->layers[n].matrices;
-    brim__act qkv = act_for(b, (const brim__matrix *[]){&m[MATRIX_Q], &m[MATRIX_K], &m[MATRIX_V]}, 3);
+    brim__act qkv =
+        act_for(b, (const brim__matrix *[]){&m[MATRIX_Q], &m[MATRIX_K], &m[MATRIX_V]}, 3);
     brim__act o = act_for(b, (const brim__matrix *[]){&m[MATRIX_O]}, 1);
     brim__act gate = act_for(b, (const brim__matrix *[]){&m[MATRIX_GATE], &m[MATRIX_UP]}, 2);
     brim__act down = act_for(b, (const brim__matrix *[]){&m[MATRIX_DOWN]}, 1);
@@ -473,7 +487,8 @@ static void add_layer(build *b, uint32_t n, const layer_buffers *at, int32_t nex
     else
         whole_stage(b, n, at->q, at->attended, o);
     add_stage(b, n, MATRIX_O, "output", at->attended, at->x, at->x_mid, o);
-    norm_stage(b, n, "norm_mid", at->x_mid, vector_buffer(b, n, VECTOR_FFN_NORM), at->normed_mid, gate, false);
+    norm_stage(b, n, "norm_mid", at->x_mid, vector_buffer(b, n, VECTOR_FFN_NORM), at->normed_mid,
+               gate, false);
     gate_up_stage(b, n, at->normed_mid, at->hidden, gate, down);
     add_stage(b, n, MATRIX_DOWN, "down", at->hidden, at->x_mid, next_x, down);
 }
@@ -483,15 +498,16 @@ static void head_stages(build *b, int32_t x)
     const brim__matrix *head = brim__llm_head(b->llm);
     const brim__tiling *t = &head->tiling;
     brim__act act = act_for(b, &head, 1);
-    int32_t normed = add_buffer(b, "normed_out",
-                                brim__act_row_bytes(BRIM__ACT_F32, b->config->embed_size) * b->desc->rows,
-                                BRIM_BUFFER_SCRATCH, false);
+    int32_t normed = add_buffer(
+        b, "normed_out", brim__act_row_bytes(BRIM__ACT_F32, b->config->embed_size) * b->desc->rows,
+        BRIM_BUFFER_SCRATCH, false);
     norm_stage(b, BRIM_NONE, "norm_out", x, LLM_BUFFER_COUNT, normed, act, true);
     cut cuts = cut_columns(b, t->rows, t->tile_rows, t->bytes);
     begin_stage(b, BRIM_NONE, "head");
     for (uint32_t first = 0; first < cuts.total; first += cuts.step) {
         uint32_t end = first + cuts.step < cuts.total ? first + cuts.step : cuts.total;
-        brim_instruction in = product(b, BRIM__OP_MATMUL, normed, LLM_BUFFER_LOGITS, 1, act, t, first, end);
+        brim_instruction in =
+            product(b, BRIM__OP_MATMUL, normed, LLM_BUFFER_LOGITS, 1, act, t, first, end);
         in.operands[MM_BY_OUT] = 1;
         add_piece(b, &in, MM_COUNT);
     }
@@ -542,14 +558,16 @@ static void step_end(build *b, int32_t sampled)
 
 static brim_status build_all(build *b)
 {
-    uint32_t layers = b->config->layer_count, ring = b->desc->ring < layers + 1 ? b->desc->ring : layers + 1;
+    uint32_t layers = b->config->layer_count,
+             ring = b->desc->ring < layers + 1 ? b->desc->ring : layers + 1;
     layer_buffers *at;
     add_shared_buffers(b);
     add_weights(b);
     BRIM_CALLOC(b->llm->ctx, at, ring);
     for (uint32_t n = 0; n < ring; n++)
         add_layer_buffers(b, &at[n], n);
-    int32_t sampled = add_buffer(b, "sampled", sizeof(brim__sampled) * (uint64_t)b->desc->rows, BRIM_BUFFER_SCRATCH, false);
+    int32_t sampled = add_buffer(b, "sampled", sizeof(brim__sampled) * (uint64_t)b->desc->rows,
+                                 BRIM_BUFFER_SCRATCH, false);
     if (b->status == BRIM_OK)
         try(b, brim_builder_queue(&b->queue, b->builder, "step"));
     for (uint32_t lane = 0; lane < b->desc->lanes && b->status == BRIM_OK; lane++)
@@ -589,7 +607,8 @@ brim_status brim__build_bind(brim_executor *x, const brim_program *program, cons
     BRIM_TRY(brim_executor_bind_buffer(x, buffer++, llm->final_norm.values));
     for (uint32_t n = 0; n < llm->config.layer_count; n++) {
         for (int m = 0; m < MATRIX_COUNT; m++)
-            BRIM_TRY(brim_executor_bind_tensor(x, (uint32_t)layer_tensor(n, m), llm->layers[n].matrices[m].tiles));
+            BRIM_TRY(brim_executor_bind_tensor(x, (uint32_t)layer_tensor(n, m),
+                                               llm->layers[n].matrices[m].tiles));
         for (int v = 0; v < VECTOR_COUNT; v++)
             if (llm->layers[n].vectors[v].values)
                 BRIM_TRY(brim_executor_bind_buffer(x, buffer++, llm->layers[n].vectors[v].values));

@@ -7,13 +7,13 @@
 typedef struct brim__build_desc {
     const char *name;
     uint32_t lanes;
-    uint32_t rows;       /* of a step, at most */
-    uint32_t slots;      /* sequences: rows of the block table */
-    uint32_t context;    /* positions a sequence may have; a multiple of 32 */
-    uint32_t kv_blocks;  /* of the pool */
+    uint32_t rows;      /* of a step, at most */
+    uint32_t slots;     /* sequences: rows of the block table */
+    uint32_t context;   /* positions a sequence may have; a multiple of 32 */
+    uint32_t kv_blocks; /* of the pool */
     brim_numerics numerics;
-    bool split;          /* attention in splits over all lanes (few rows), or a row at a time (many) */
-    uint32_t ring;       /* layers after which activation buffers are used again */
+    bool split;    /* attention in splits over all lanes (few rows), or a row at a time (many) */
+    uint32_t ring; /* layers after which activation buffers are used again */
 } brim__build_desc;
 
 /* Buffers that the host fills or shares between programs; the same names in every program. */
@@ -42,7 +42,8 @@ brim_status brim__build_program(brim_program **out, brim_context *ctx, const bri
                                 const brim_llm *llm, const brim__build_desc *desc);
 
 /* Binds the model's matrices and vectors to an executor of such a program. */
-brim_status brim__build_bind(brim_executor *executor, const brim_program *program, const brim_llm *llm);
+brim_status brim__build_bind(brim_executor *executor, const brim_program *program,
+                             const brim_llm *llm);
 
 /* The RoPE table, f32 (context, rope_size): cosines, then sines. */
 void brim__build_rope(float *out, const brim_llm *llm, uint32_t context);

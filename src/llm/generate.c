@@ -13,7 +13,11 @@ enum { DESC_FILLED = 0x47656e65, REPEAT_LAST = 64 };
 
 brim_sampling brim_sampling_default(void)
 {
-    return (brim_sampling){.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1,
+    return (brim_sampling){.temperature = 0.8f,
+                           .top_k = 40,
+                           .top_p = 0.95f,
+                           .min_p = 0.05f,
+                           .repeat_penalty = 1,
                            .repeat_last = REPEAT_LAST};
 }
 
@@ -37,22 +41,23 @@ static brim_status check_sampling(const brim_sampling *s)
 {
     BRIM_FAIL_IF(!(s->temperature >= 0 && s->temperature <= 100), USAGE, "sampling.temperature",
                  "temperature %g; 0 to 100 are possible", (double)s->temperature);
-    BRIM_FAIL_IF(!(s->top_p > 0 && s->top_p <= 1), USAGE, "sampling.top_p", "top-p %g; above 0 and at most 1",
-                 (double)s->top_p);
-    BRIM_FAIL_IF(!(s->min_p >= 0 && s->min_p <= 1), USAGE, "sampling.min_p", "min-p %g; 0 to 1 are possible",
-                 (double)s->min_p);
+    BRIM_FAIL_IF(!(s->top_p > 0 && s->top_p <= 1), USAGE, "sampling.top_p",
+                 "top-p %g; above 0 and at most 1", (double)s->top_p);
+    BRIM_FAIL_IF(!(s->min_p >= 0 && s->min_p <= 1), USAGE, "sampling.min_p",
+                 "min-p %g; 0 to 1 are possible", (double)s->min_p);
     BRIM_FAIL_IF(!(s->repeat_penalty > 0 && s->repeat_penalty <= 10), USAGE, "sampling.penalty",
                  "repeat penalty %g; above 0 and at most 10", (double)s->repeat_penalty);
     return BRIM_OK;
 }
 
-static brim_status set_params(brim_session *session, const brim_generate_desc *desc, uint32_t max_position)
+static brim_status set_params(brim_session *session, const brim_generate_desc *desc,
+                              uint32_t max_position)
 {
     const brim_sampling *s = &desc->sampling;
     BRIM_FAIL_IF(desc->do_not_set != DESC_FILLED, USAGE, "generate.desc",
                  "the description was not made by brim_generate_desc_default()");
-    BRIM_FAIL_IF(desc->end_count > ENDS_MAX, USAGE, "generate.ends", "%u end tokens; at most %d", desc->end_count,
-                 ENDS_MAX);
+    BRIM_FAIL_IF(desc->end_count > ENDS_MAX, USAGE, "generate.ends", "%u end tokens; at most %d",
+                 desc->end_count, ENDS_MAX);
     BRIM_TRY(check_sampling(s));
     *brim__runner_params(session->runner, session->slot) = (brim__sample_params){
         .temperature = s->temperature,
@@ -81,8 +86,8 @@ static void set_mail(brim_session *session, uint32_t value)
 /* ---- a chain of steps ---- */
 
 /* Starts a chain on rows that each want logits. `limit` steps at most. */
-static brim_status start_chain(brim__planned *plan, brim_runner *r, const brim_row *rows, uint32_t count,
-                               uint32_t limit)
+static brim_status start_chain(brim__planned *plan, brim_runner *r, const brim_row *rows,
+                               uint32_t count, uint32_t limit)
 {
     for (uint32_t i = 0; i < count; i++)
         BRIM_TRY(brim__session_reserve(rows[i].session, rows[i].session->length + limit));
@@ -99,7 +104,7 @@ typedef struct generation {
     brim_session *session;
     const brim_generate_desc *desc;
     brim_generate_stats *stats;
-    bool stopped;   /* by the caller or an end token */
+    bool stopped; /* by the caller or an end token */
     brim_token last;
 } generation;
 
@@ -111,7 +116,8 @@ static bool take_token(generation *g, const brim__sampled *sampled)
     g->stats->tokens++;
     g->stats->ended = generated.ended;
     if (g->desc->hash_logits)
-        g->stats->logits_hash = brim__hash_mix(g->stats->logits_hash ^ sampled->hash, g->stats->tokens);
+        g->stats->logits_hash =
+            brim__hash_mix(g->stats->logits_hash ^ sampled->hash, g->stats->tokens);
     bool wanted = !g->desc->token || g->desc->token(&generated, g->desc->user);
     g->stopped = !wanted || generated.ended;
     return !g->stopped;
@@ -172,12 +178,14 @@ static uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-brim_status brim_session_generate(brim_generate_stats *out, brim_session *session, const brim_token *prompt,
-                                  uint32_t prompt_count, const brim_generate_desc *desc)
+brim_status brim_session_generate(brim_generate_stats *out, brim_session *session,
+                                  const brim_token *prompt, uint32_t prompt_count,
+                                  const brim_generate_desc *desc)
 {
     brim_runner *r = session->runner;
     *out = (brim_generate_stats){.prompt_tokens = prompt_count};
-    BRIM_FAIL_IF(prompt_count == 0, USAGE, "generate.prompt", "there is no prompt: at least one token is needed");
+    BRIM_FAIL_IF(prompt_count == 0, USAGE, "generate.prompt",
+                 "there is no prompt: at least one token is needed");
     atomic_store(&r->cancelled, 0);
     BRIM_TRY(set_params(session, desc, r->desc.context));
     generation g = {session, desc, out, false, BRIM_TOKEN_NONE};
@@ -185,10 +193,13 @@ brim_status brim_session_generate(brim_generate_stats *out, brim_session *sessio
     uint32_t most = desc->max_tokens ? desc->max_tokens : UINT32_MAX;
     uint64_t started = brim__now_ns();
     brim_status status = BRIM_OK;
-    while (!g.stopped && out->tokens < most && session->length < r->desc.context && status == BRIM_OK) {
-        BRIM_FAIL_IF(atomic_load(&r->cancelled), CANCELLED, "run.cancelled", "the run was cancelled");
+    while (!g.stopped && out->tokens < most && session->length < r->desc.context &&
+           status == BRIM_OK) {
+        BRIM_FAIL_IF(atomic_load(&r->cancelled), CANCELLED, "run.cancelled",
+                     "the run was cancelled");
         uint32_t limit = smaller(most - out->tokens, r->desc.context - session->length);
-        uint32_t free_positions = (r->free_block_count + session->block_count) * BRIM__KV_BLOCK - session->length;
+        uint32_t free_positions =
+            (r->free_block_count + session->block_count) * BRIM__KV_BLOCK - session->length;
         limit = smaller(smaller(limit, RESULT_RING), free_positions ? free_positions : 1);
         status = chain(&g, limit);
     }
@@ -200,9 +211,9 @@ brim_status brim_session_generate(brim_generate_stats *out, brim_session *sessio
 
 /* ---- several sessions ---- */
 
-brim_status brim_runner_decode(brim_token *out, uint32_t *out_steps, brim_runner *r, brim_session *const *sessions,
-                               const brim_token *tokens, uint32_t count, uint32_t steps,
-                               const brim_generate_desc *desc)
+brim_status brim_runner_decode(brim_token *out, uint32_t *out_steps, brim_runner *r,
+                               brim_session *const *sessions, const brim_token *tokens,
+                               uint32_t count, uint32_t steps, const brim_generate_desc *desc)
 {
     *out_steps = 0;
     BRIM_FAIL_IF(count == 0 || count > r->decode.rows, USAGE, "runner.rows",

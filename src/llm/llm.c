@@ -60,8 +60,8 @@ static void pack_until_done(packer *p, bool report)
         const pack_task *task = &p->tasks[n];
         const brim__tiling *t = &task->matrix->tiling;
         uint64_t bytes = task->count * t->row_block_bytes;
-        brim__tile_pack((char *)task->matrix->tiles + task->first * t->row_block_bytes, t, task->tensor->data,
-                        task->first, task->count);
+        brim__tile_pack((char *)task->matrix->tiles + task->first * t->row_block_bytes, t,
+                        task->tensor->data, task->first, task->count);
         release_rows(p, task);
         uint64_t done = atomic_fetch_add(&p->done_bytes, bytes) + bytes;
         if (report && p->desc->progress)
@@ -93,8 +93,8 @@ static brim_status add_matrix(packer *p, brim_llm *llm, brim__matrix *matrix, co
 {
     const brim_tensor *tensor = brim_model_file_tensor(p->file, name);
     BRIM_FAIL_IF(!tensor || !tensor->data, FORMAT, "model.tensor", "tensor %s is missing", name);
-    BRIM_FAIL_IF(tensor->row_count > UINT32_MAX || tensor->dims[0] > UINT32_MAX, FORMAT, "model.tensor",
-                 "tensor %s is too large", name);
+    BRIM_FAIL_IF(tensor->row_count > UINT32_MAX || tensor->dims[0] > UINT32_MAX, FORMAT,
+                 "model.tensor", "tensor %s is too large", name);
     brim_status status = brim__tiling_of(&matrix->tiling, tensor->type, (uint32_t)tensor->row_count,
                                          (uint32_t)tensor->dims[0]);
     if (status != BRIM_OK)
@@ -114,7 +114,8 @@ static brim_status add_matrix(packer *p, brim_llm *llm, brim__matrix *matrix, co
 
 /* ---- vectors ---- */
 
-static brim_status read_vector(brim__vector *out, brim_llm *llm, const brim_model_file *file, const char *name)
+static brim_status read_vector(brim__vector *out, brim_llm *llm, const brim_model_file *file,
+                               const char *name)
 {
     const brim_tensor *tensor = brim_model_file_tensor(file, name);
     BRIM_FAIL_IF(!tensor || !tensor->data, FORMAT, "model.tensor", "tensor %s is missing", name);

@@ -27,8 +27,9 @@ static const char *const numerics_names[] = {
 
 const char *brim_numerics_name(brim_numerics numerics)
 {
-    return (size_t)numerics < sizeof numerics_names / sizeof *numerics_names ? numerics_names[numerics]
-                                                                               : "unknown";
+    return (size_t)numerics < sizeof numerics_names / sizeof *numerics_names
+               ? numerics_names[numerics]
+               : "unknown";
 }
 
 bool brim_numerics_parse(brim_numerics *out, const char *name)
@@ -60,8 +61,8 @@ static brim_status fill_desc(brim_runner_desc *d, const brim_llm *llm)
     uint32_t trained = llm->config.context_trained;
     if (d->context == 0)
         d->context = trained < CONTEXT_DEFAULT_MAX ? trained : CONTEXT_DEFAULT_MAX;
-    BRIM_FAIL_IF(d->context > CONTEXT_MAX, USAGE, "runner.context", "a context of %u positions; at most %d",
-                 d->context, CONTEXT_MAX);
+    BRIM_FAIL_IF(d->context > CONTEXT_MAX, USAGE, "runner.context",
+                 "a context of %u positions; at most %d", d->context, CONTEXT_MAX);
     if (d->lanes == 0)
         d->lanes = brim__cpu_count();
     BRIM_FAIL_IF(d->lanes > BRIM_LANES_MAX, USAGE, "runner.lanes", "%u lanes; at most %d", d->lanes,
@@ -90,7 +91,8 @@ static brim_status allocate_shared(brim_runner *r)
         if (!r->shared[kinds[i]])
             return BRIM_NO_MEMORY;
     }
-    /* Not zeroed: positions are written before they are read, and an untouched page costs nothing. */
+    /* Not zeroed: positions are written before they are read, and an untouched page costs nothing.
+     */
     r->shared[LLM_BUFFER_KV] =
         brim__alloc_sparse(r->ctx, brim_program_buffer(r->decode.program, LLM_BUFFER_KV)->size);
     if (!r->shared[LLM_BUFFER_KV])
@@ -186,8 +188,14 @@ void brim_runner_destroy(brim_runner *r)
     brim__free(r->ctx, r);
 }
 
-uint32_t brim_runner_lanes(const brim_runner *r) { return r->desc.lanes; }
-uint32_t brim_runner_context(const brim_runner *r) { return r->desc.context; }
+uint32_t brim_runner_lanes(const brim_runner *r)
+{
+    return r->desc.lanes;
+}
+uint32_t brim_runner_context(const brim_runner *r)
+{
+    return r->desc.context;
+}
 
 uint64_t brim_runner_kv_bytes(const brim_runner *r)
 {
@@ -224,30 +232,34 @@ static uint32_t rows_before(const brim_row *rows, uint32_t n)
 static brim_status check_rows(brim_runner *r, const brim_row *rows, uint32_t count)
 {
     uint32_t most = r->prefill.rows > r->decode.rows ? r->prefill.rows : r->decode.rows;
-    BRIM_FAIL_IF(count == 0 || count > most, USAGE, "runner.rows", "%u rows in a step; 1 to %u are possible",
-                 count, most);
+    BRIM_FAIL_IF(count == 0 || count > most, USAGE, "runner.rows",
+                 "%u rows in a step; 1 to %u are possible", count, most);
     for (uint32_t i = 0; i < count; i++) {
         BRIM_FAIL_IF(!rows[i].session || rows[i].session->runner != r, USAGE, "runner.session",
                      "row %u has no session of this runner", i);
-        BRIM_FAIL_IF(rows[i].token < 0 || (uint32_t)rows[i].token >= r->llm->config.vocab_size, USAGE,
-                     "runner.token", "row %u has token %d; the vocabulary has %u", i, rows[i].token,
-                     r->llm->config.vocab_size);
+        BRIM_FAIL_IF(rows[i].token < 0 || (uint32_t)rows[i].token >= r->llm->config.vocab_size,
+                     USAGE, "runner.token", "row %u has token %d; the vocabulary has %u", i,
+                     rows[i].token, r->llm->config.vocab_size);
     }
     return BRIM_OK;
 }
 
-brim_status brim__runner_plan(brim__planned *out, brim_runner *r, const brim_row *rows, uint32_t count)
+brim_status brim__runner_plan(brim__planned *out, brim_runner *r, const brim_row *rows,
+                              uint32_t count)
 {
     BRIM_TRY(check_rows(r, rows, count));
     for (uint32_t i = 0; i < count; i++)
-        BRIM_TRY(brim__session_reserve(rows[i].session, rows[i].session->length + rows_before(rows, i) + 1));
+        BRIM_TRY(brim__session_reserve(rows[i].session,
+                                       rows[i].session->length + rows_before(rows, i) + 1));
     brim__engine *e = count <= r->decode.rows ? &r->decode : &r->prefill;
-    uint32_t *step = brim_executor_buffer(e->executor, LLM_BUFFER_STEP, brim_executor_epoch(e->executor));
+    uint32_t *step =
+        brim_executor_buffer(e->executor, LLM_BUFFER_STEP, brim_executor_epoch(e->executor));
     memset(step, 0, brim__step_bytes(e->rows));
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < count; i++) {
         step[brim__step_word(STEP_TOKEN, e->rows, i)] = (uint32_t)rows[i].token;
-        step[brim__step_word(STEP_POSITION, e->rows, i)] = rows[i].session->length + rows_before(rows, i);
+        step[brim__step_word(STEP_POSITION, e->rows, i)] =
+            rows[i].session->length + rows_before(rows, i);
         step[brim__step_word(STEP_SLOT, e->rows, i)] = rows[i].session->slot;
         if (rows[i].logits)
             step[brim__step_word(STEP_OUT_ROW, e->rows, wanted++)] = i;
@@ -258,7 +270,8 @@ brim_status brim__runner_plan(brim__planned *out, brim_runner *r, const brim_row
     return BRIM_OK;
 }
 
-brim_status brim__runner_execute(brim_runner *r, const brim__planned *plan, const brim_row *rows, uint32_t count)
+brim_status brim__runner_execute(brim_runner *r, const brim__planned *plan, const brim_row *rows,
+                                 uint32_t count)
 {
     (void)r;
     BRIM_TRY(brim_executor_run(plan->engine->executor, 1));
@@ -267,8 +280,8 @@ brim_status brim__runner_execute(brim_runner *r, const brim__planned *plan, cons
     return BRIM_OK;
 }
 
-brim_status brim_runner_step(brim_runner *r, const brim_row *rows, uint32_t count, const float **out_logits,
-                             size_t *out_stride)
+brim_status brim_runner_step(brim_runner *r, const brim_row *rows, uint32_t count,
+                             const float **out_logits, size_t *out_stride)
 {
     brim__planned plan;
     BRIM_TRY(brim__runner_plan(&plan, r, rows, count));

@@ -27,10 +27,10 @@ struct brim_runner {
     brim_op_table *ops;
     brim__engine decode, prefill;
     void *shared[LLM_BUFFER_COUNT]; /* memory bound to both programs; NULL for the programs' own */
-    uint32_t *free_blocks; /* a stack */
+    uint32_t *free_blocks;          /* a stack */
     uint32_t free_block_count;
-    brim_session **slots;  /* by slot; NULL: free */
-    uint32_t blocks_max;   /* of a session */
+    brim_session **slots; /* by slot; NULL: free */
+    uint32_t blocks_max;  /* of a session */
     _Atomic uint32_t cancelled;
 };
 
@@ -45,14 +45,16 @@ typedef struct brim__planned {
 brim_status brim__session_reserve(brim_session *session, uint32_t length);
 
 /* Writes rows into the step buffer of the engine that fits, at the sessions' next positions. */
-brim_status brim__runner_plan(brim__planned *out, brim_runner *runner, const brim_row *rows, uint32_t count);
+brim_status brim__runner_plan(brim__planned *out, brim_runner *runner, const brim_row *rows,
+                              uint32_t count);
 
 /* Runs what was planned: one epoch. On success the sessions' lengths have grown. */
-brim_status brim__runner_execute(brim_runner *runner, const brim__planned *plan, const brim_row *rows,
-                                 uint32_t count);
+brim_status brim__runner_execute(brim_runner *runner, const brim__planned *plan,
+                                 const brim_row *rows, uint32_t count);
 
 /* The ring's entry that epoch-in-run n of an engine has filled (see STEP_RING). */
-static inline const brim__sampled *brim__runner_result(const brim_runner *runner, const brim__engine *engine, uint32_t entry)
+static inline const brim__sampled *brim__runner_result(const brim_runner *runner,
+                                                       const brim__engine *engine, uint32_t entry)
 {
     (void)runner;
     return (const brim__sampled *)brim_executor_buffer(engine->executor, LLM_BUFFER_RESULT, 0) +

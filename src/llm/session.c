@@ -17,15 +17,16 @@ brim_status brim_session_create(brim_session **out, brim_runner *r)
     s->runner = r;
     s->slot = slot;
     r->slots[slot] = s;
-    *brim__runner_params(r, slot) = (brim__sample_params){
-        .top_p = 1, .penalty = 1, .max_position = r->desc.context};
+    *brim__runner_params(r, slot) =
+        (brim__sample_params){.top_p = 1, .penalty = 1, .max_position = r->desc.context};
     *out = s;
     return BRIM_OK;
 }
 
 static uint32_t *table_of(const brim_session *s)
 {
-    return (uint32_t *)s->runner->shared[LLM_BUFFER_TABLES] + (size_t)s->slot * s->runner->blocks_max;
+    return (uint32_t *)s->runner->shared[LLM_BUFFER_TABLES] +
+           (size_t)s->slot * s->runner->blocks_max;
 }
 
 /* Gives back the blocks that `length` tokens do not need. */
@@ -52,12 +53,14 @@ brim_status brim__session_reserve(brim_session *s, uint32_t length)
 {
     brim_runner *r = s->runner;
     BRIM_FAIL_IF(length > r->desc.context, LIMIT, "session.full",
-                 "the context is full: %u positions are needed and it has %u; give a larger --ctx, or --shift",
+                 "the context is full: %u positions are needed and it has %u; give a larger --ctx, "
+                 "or --shift",
                  length, r->desc.context);
     uint32_t needed = (length + BRIM__KV_BLOCK - 1) / BRIM__KV_BLOCK;
     uint32_t more = needed > s->block_count ? needed - s->block_count : 0;
     BRIM_FAIL_IF(more > r->free_block_count, LIMIT, "session.blocks",
-                 "the KV pool has no %u more blocks of %d positions (%u are free); end a session, or make it larger",
+                 "the KV pool has no %u more blocks of %d positions (%u are free); end a session, "
+                 "or make it larger",
                  more, BRIM__KV_BLOCK, r->free_block_count);
     while (s->block_count < needed)
         table_of(s)[s->block_count++] = r->free_blocks[--r->free_block_count];
@@ -82,20 +85,22 @@ brim_token brim_session_token(const brim_session *s, uint32_t position)
 
 brim_status brim_session_truncate(brim_session *s, uint32_t length)
 {
-    BRIM_FAIL_IF(length > s->length, USAGE, "session.truncate", "the session has %u tokens, not %u", s->length,
-                 length);
+    BRIM_FAIL_IF(length > s->length, USAGE, "session.truncate", "the session has %u tokens, not %u",
+                 s->length, length);
     s->length = length;
     release_blocks(s, length);
     return BRIM_OK;
 }
 
 brim_status brim_session_feed(brim_session *s, const brim_token *tokens, uint32_t count,
-                              bool (*logits)(uint32_t position, const float *logits, void *user), void *user)
+                              bool (*logits)(uint32_t position, const float *logits, void *user),
+                              void *user)
 {
     brim_row *rows;
     uint32_t chunk = s->runner->prefill.rows;
     BRIM_CALLOC(s->runner->ctx, rows, chunk);
-    brim_status status = brim__session_reserve(s, s->length + count < s->length ? UINT32_MAX : s->length + count);
+    brim_status status =
+        brim__session_reserve(s, s->length + count < s->length ? UINT32_MAX : s->length + count);
     for (uint32_t at = 0; at < count && status == BRIM_OK;) {
         uint32_t n = count - at < chunk ? count - at : chunk;
         for (uint32_t i = 0; i < n; i++)

@@ -2,6 +2,8 @@
  * whether the program is right is check.c's business. A finished program never changes. */
 #include "program/program.h"
 
+#include "program/name_map.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -188,7 +190,8 @@ static brim_status check_access_indices(const brim_program *p, const brim_access
 
 static brim_status check_indices(const brim_program *p, const brim_instruction *in)
 {
-    BRIM_FAIL_IF(!brim_op_get(p->ops, in->op), USAGE, "program.op", "op %u is not registered", in->op);
+    BRIM_FAIL_IF(!brim_op_get(p->ops, in->op), USAGE, "program.op", "op %u is not registered",
+                 in->op);
     BRIM_FAIL_IF(in->wait_count > BRIM_WAITS_MAX || in->signal_count > BRIM_SIGNALS_MAX ||
                      in->access_count > BRIM_ACCESSES_MAX || in->operand_count > BRIM_OPERANDS_MAX,
                  USAGE, "program.limit",
@@ -201,8 +204,8 @@ static brim_status check_indices(const brim_program *p, const brim_instruction *
         BRIM_FAIL_IF(in->signals[i] >= p->counter_count, USAGE, "program.index",
                      "signal %u names counter %u of %zu", i, in->signals[i], p->counter_count);
     for (unsigned i = 0; i < 2; i++)
-        BRIM_FAIL_IF(in->runs[i].tensor != BRIM_NONE && in->runs[i].tensor >= p->tensor_count, USAGE,
-                     "program.index", "run %u names tensor %u of %zu", i, in->runs[i].tensor,
+        BRIM_FAIL_IF(in->runs[i].tensor != BRIM_NONE && in->runs[i].tensor >= p->tensor_count,
+                     USAGE, "program.index", "run %u names tensor %u of %zu", i, in->runs[i].tensor,
                      p->tensor_count);
     for (unsigned i = 0; i < in->access_count; i++)
         BRIM_TRY(check_access_indices(p, &in->accesses[i], i));
@@ -232,8 +235,8 @@ static brim_status add_item(brim_builder *builder, uint32_t lane, brim__item ite
 
 brim_status brim_builder_lane(brim_builder *builder, uint32_t lane, const brim_instruction *in)
 {
-    BRIM_FAIL_IF(lane >= builder->program->lane_count, USAGE, "program.index", "lane %u of %u", lane,
-                 builder->program->lane_count);
+    BRIM_FAIL_IF(lane >= builder->program->lane_count, USAGE, "program.index", "lane %u of %u",
+                 lane, builder->program->lane_count);
     uint32_t index = 0;
     BRIM_TRY(add_instruction(&index, builder, in));
     return add_item(builder, lane, (brim__item){index, BRIM_NONE});
@@ -282,11 +285,34 @@ static void find_step_end(brim_program *p)
     }
 }
 
+/* Files refer to counters and queues by name. */
+static brim_status check_unique(const brim_program *p)
+{
+    brim__name_map map = {0};
+    brim_status status = brim__name_map_init(&map, p->ctx, p->counter_count);
+    for (size_t i = 0; status == BRIM_OK && i < p->counter_count; i++)
+        if (!brim__name_map_add(&map, p->counters[i].name, (uint32_t)i))
+            status = brim__fail(BRIM_USAGE, "program.name", "two counters are named '%s'",
+                                p->counters[i].name);
+    brim__name_map_done(&map, p->ctx);
+    BRIM_TRY(status);
+    map = (brim__name_map){0};
+    status = brim__name_map_init(&map, p->ctx, p->queue_count);
+    for (size_t i = 0; status == BRIM_OK && i < p->queue_count; i++)
+        if (!brim__name_map_add(&map, p->queues[i].name, (uint32_t)i))
+            status = brim__fail(BRIM_USAGE, "program.name", "two queues are named '%s'",
+                                p->queues[i].name);
+    brim__name_map_done(&map, p->ctx);
+    return status;
+}
+
 brim_status brim_builder_finish(brim_program **out, brim_builder *builder)
 {
     brim_program *p = builder->program;
     *out = NULL;
-    BRIM_FAIL_IF(p->instruction_count == 0, USAGE, "program.empty", "the program has no instruction");
+    BRIM_FAIL_IF(p->instruction_count == 0, USAGE, "program.empty",
+                 "the program has no instruction");
+    BRIM_TRY(check_unique(p));
     for (size_t i = 0; i < p->instruction_count; i++)
         for (unsigned s = 0; s < p->instructions[i].signal_count; s++)
             p->counters[p->instructions[i].signals[s]].total++;
@@ -296,11 +322,26 @@ brim_status brim_builder_finish(brim_program **out, brim_builder *builder)
     return BRIM_OK;
 }
 
-const char *brim_program_name(const brim_program *p) { return p->name; }
-uint32_t brim_program_lane_count(const brim_program *p) { return p->lane_count; }
-uint32_t brim_program_instruction_count(const brim_program *p) { return (uint32_t)p->instruction_count; }
-uint32_t brim_program_buffer_count(const brim_program *p) { return (uint32_t)p->buffer_count; }
-uint32_t brim_program_tensor_count(const brim_program *p) { return (uint32_t)p->tensor_count; }
+const char *brim_program_name(const brim_program *p)
+{
+    return p->name;
+}
+uint32_t brim_program_lane_count(const brim_program *p)
+{
+    return p->lane_count;
+}
+uint32_t brim_program_instruction_count(const brim_program *p)
+{
+    return (uint32_t)p->instruction_count;
+}
+uint32_t brim_program_buffer_count(const brim_program *p)
+{
+    return (uint32_t)p->buffer_count;
+}
+uint32_t brim_program_tensor_count(const brim_program *p)
+{
+    return (uint32_t)p->tensor_count;
+}
 
 const brim_instruction *brim_program_instruction(const brim_program *p, uint32_t index)
 {
@@ -340,7 +381,8 @@ void brim__program_where(char *out, size_t size, const brim_program *p, uint32_t
     for (uint32_t l = 0; l < p->lane_count; l++)
         for (size_t i = 0; i < p->lanes[l].count; i++)
             if (p->lanes[l].items[i].instruction == instruction) {
-                snprintf(out, size, "%s (instruction %u, lane %u, item %zu)", op, instruction, l, i);
+                snprintf(out, size, "%s (instruction %u, lane %u, item %zu)", op, instruction, l,
+                         i);
                 return;
             }
     snprintf(out, size, "%s (instruction %u)", op, instruction);

@@ -97,12 +97,14 @@ static brim_status check_table(const brim_executor *x, const brim_access *a, uin
         brim__program_where(where, sizeof where, x->program, instruction);
         BRIM_FAIL(REFUSED, "run.table", "%s: entry %u of table %s is %u: %s", where, i,
                   x->program->buffers[a->table_buffer].name, table[i],
-                  twice ? "it stands twice in a table declared injective" : "past the table's limit");
+                  twice ? "it stands twice in a table declared injective"
+                        : "past the table's limit");
     }
     return BRIM_OK;
 }
 
-static void copy_packet(char *to, char *base, const brim_access *a, const uint32_t *table, uint32_t runs)
+static void copy_packet(char *to, char *base, const brim_access *a, const uint32_t *table,
+                        uint32_t runs)
 {
     for (uint32_t run = 0; run < runs; run++) {
         const _Atomic uint32_t *word = (const void *)run_address(base, a, table, run);
@@ -112,8 +114,8 @@ static void copy_packet(char *to, char *base, const brim_access *a, const uint32
     }
 }
 
-brim_status brim__execution_prepare(brim__execution *out, brim_executor *x, char *scratch, uint32_t i,
-                                    uint64_t epoch)
+brim_status brim__execution_prepare(brim__execution *out, brim_executor *x, char *scratch,
+                                    uint32_t i, uint64_t epoch)
 {
     const brim_program *p = x->program;
     const brim_instruction *in = &p->instructions[i];
@@ -136,7 +138,8 @@ brim_status brim__execution_prepare(brim__execution *out, brim_executor *x, char
         out->access[n] = scratch + used;
         used += round_up_64(a->size * a->count);
         if (a->kind == BRIM_READ)
-            copy_packet(out->access[n], brim__access_base(x, a, epoch), a, table_of(x, a, epoch), runs);
+            copy_packet(out->access[n], brim__access_base(x, a, epoch), a, table_of(x, a, epoch),
+                        runs);
     }
     for (unsigned r = 0; r < 2; r++) {
         const brim_tile_run *run = &in->runs[r];

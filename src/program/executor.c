@@ -101,8 +101,8 @@ static brim_status allocate_buffers(brim_executor *x)
     return BRIM_OK;
 }
 
-brim_status brim_executor_create(brim_executor **out, brim_context *ctx, const brim_program *program,
-                                 const brim_executor_desc *desc)
+brim_status brim_executor_create(brim_executor **out, brim_context *ctx,
+                                 const brim_program *program, const brim_executor_desc *desc)
 {
     *out = NULL;
     brim_executor_desc filled = desc ? *desc : brim_executor_desc_default();
@@ -204,7 +204,8 @@ void brim__executor_fail(brim_executor *x, brim_status status)
 
 brim_status brim_executor_start(brim_executor *x, uint64_t limit)
 {
-    BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running already");
+    BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running",
+                 "the executor is running already");
     for (size_t i = 0; i < x->program->tensor_count; i++)
         BRIM_FAIL_IF(!x->tiles[i], STATE, "executor.tensor", "tensor '%s' is not bound",
                      x->program->tensors[i].desc.name);

@@ -15,7 +15,12 @@
 #include "base/thread.h"
 #include "program/program.h"
 
-enum { BRIM__CLAIMED = 1, BRIM__COMMITTING = 2, BRIM__DONE = 3, BRIM__LANE_ALIGN = 64 /* what the allocator gives */ };
+enum {
+    BRIM__CLAIMED = 1,
+    BRIM__COMMITTING = 2,
+    BRIM__DONE = 3,
+    BRIM__LANE_ALIGN = 64 /* what the allocator gives */
+};
 
 /* An instruction being executed by one lane. */
 typedef struct brim__execution {
@@ -34,9 +39,9 @@ struct brim_executor {
     brim_executor_desc desc;
     uint64_t created_ns;
 
-    char **memory;        /* by buffer: copy 0 */
+    char **memory; /* by buffer: copy 0 */
     bool *memory_owned;
-    const void **tiles;   /* by tensor */
+    const void **tiles; /* by tensor */
     bool *tiles_owned;
     size_t scratch_bytes; /* of one lane: packed writes, packet copies and the op's own */
 
@@ -45,14 +50,14 @@ struct brim_executor {
     _Atomic uint64_t epoch;     /* that runs now or next */
     _Atomic uint32_t cancel;
     _Atomic uint32_t running;
-    uint64_t end_epoch;         /* exclusive: where the present run ends at the latest */
+    uint64_t end_epoch; /* exclusive: where the present run ends at the latest */
 
-    _Atomic uint32_t failed;    /* 1 while the first failure is written, 2 when it can be read */
+    _Atomic uint32_t failed; /* 1 while the first failure is written, 2 when it can be read */
     brim_status failure;
     char failure_id[64];
     char failure_text[512];
 
-    brim_executor_stats stats;  /* summed when a run has ended */
+    brim_executor_stats stats; /* summed when a run has ended */
     brim__cpu *cpu;
     brim__reference *reference;
 };
@@ -67,8 +72,8 @@ static inline bool brim__instruction_done(const brim_executor *x, uint32_t i, ui
 /* Whether all waits hold and all packets that it reads have come. */
 bool brim__instruction_ready(const brim_executor *x, uint32_t i, uint64_t epoch);
 /* Resolves pointers and counts; verifies tables in check mode. `scratch` is the lane's. */
-brim_status brim__execution_prepare(brim__execution *out, brim_executor *x, char *scratch, uint32_t i,
-                                    uint64_t epoch);
+brim_status brim__execution_prepare(brim__execution *out, brim_executor *x, char *scratch,
+                                    uint32_t i, uint64_t epoch);
 /* Computes into scratch. In check mode twice, comparing bits. */
 brim_status brim__execution_compute(brim__execution *e, brim_executor *x, char *scratch);
 /* Copies the packed writes to where they belong. */

@@ -22,12 +22,12 @@
 #include "base/rng.h"
 
 enum {
-    SPINS_BEFORE_HELP = 64,          /* pauses: about a microsecond */
-    SPIN_NS = 60000,                 /* before sleeping, when every lane has a CPU */
-    SPIN_CROWDED_NS = 4000,          /* when there are more lanes than CPUs */
-    SLEEP_NS = 200000,               /* an upper bound: overdue pieces make no event */
+    SPINS_BEFORE_HELP = 64, /* pauses: about a microsecond */
+    SPIN_NS = 60000,        /* before sleeping, when every lane has a CPU */
+    SPIN_CROWDED_NS = 4000, /* when there are more lanes than CPUs */
+    SLEEP_NS = 200000,      /* an upper bound: overdue pieces make no event */
     OVERDUE_COST_FACTOR = 2,
-    COST_BYTES_PER_NS = 4,           /* assumed for a piece's own cost: a slow core's read rate */
+    COST_BYTES_PER_NS = 4, /* assumed for a piece's own cost: a slow core's read rate */
     PREFETCH_BYTES = 8192,
     CACHE_LINE = 64,
 };
@@ -35,8 +35,9 @@ enum {
 typedef enum stat { INSTRUCTIONS, HELPED, REDONE, REDO_LOST, SLEEPS, STAT_COUNT } stat;
 
 typedef struct lane {
-    _Alignas(BRIM__LANE_ALIGN) _Atomic uint64_t current; /* (epoch << 20) + instruction + 1; 0: none */
-    _Atomic uint64_t pos; /* (epoch << 20) + item in its list */
+    _Alignas(
+        BRIM__LANE_ALIGN) _Atomic uint64_t current; /* (epoch << 20) + instruction + 1; 0: none */
+    _Atomic uint64_t pos;                           /* (epoch << 20) + item in its list */
     brim_executor *x;
     uint32_t index;
     brim__thread *thread;
@@ -115,8 +116,8 @@ static bool reads_words_of(const brim_executor *x, const brim_access *w, uint64_
     return brim__access_base(x, w, w_epoch) == brim__access_base(x, &words, r_epoch);
 }
 
-static bool write_conflicts(const brim_executor *x, uint32_t writer, uint64_t w_epoch, uint32_t reader,
-                            uint64_t r_epoch)
+static bool write_conflicts(const brim_executor *x, uint32_t writer, uint64_t w_epoch,
+                            uint32_t reader, uint64_t r_epoch)
 {
     const brim_instruction *w = &x->program->instructions[writer];
     const brim_instruction *r = &x->program->instructions[reader];
@@ -147,7 +148,8 @@ static void wait_for_stale_readers(lane *me, uint32_t i, uint64_t epoch)
 
 /* ---- one instruction ---- */
 
-static void record(lane *me, uint32_t i, uint64_t epoch, uint64_t taken, uint64_t started, uint32_t flags)
+static void record(lane *me, uint32_t i, uint64_t epoch, uint64_t taken, uint64_t started,
+                   uint32_t flags)
 {
     brim_executor *x = me->x;
     if (!me->events)
@@ -223,7 +225,8 @@ static void execute(lane *me, uint32_t i, uint64_t epoch, uint64_t taken, uint32
     signal_done(x, i, epoch, more);
 }
 
-static outcome claim_and_execute(lane *me, uint32_t i, uint64_t epoch, uint64_t taken, uint32_t flags)
+static outcome claim_and_execute(lane *me, uint32_t i, uint64_t epoch, uint64_t taken,
+                                 uint32_t flags)
 {
     brim_executor *x = me->x;
     atomic_store(&me->current, (epoch << INDEX_BITS) + i + 1);
@@ -494,7 +497,12 @@ static brim_status create_lane(brim_executor *x, uint32_t index)
     if (x->desc.trace_events)
         BRIM_CALLOC(x->ctx, me->events, x->desc.trace_events);
     char name[16] = "lane ";
-    for (uint32_t n = index, at = 5, digits = n < 10 ? 1 : n < 100 ? 2 : n < 1000 ? 3 : 4; digits; digits--) {
+    for (uint32_t n = index, at = 5,
+                  digits = n < 10     ? 1
+                           : n < 100  ? 2
+                           : n < 1000 ? 3
+                                      : 4;
+         digits; digits--) {
         name[at + digits - 1] = (char)('0' + n % 10);
         n /= 10;
     }

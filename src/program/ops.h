@@ -8,8 +8,8 @@
 
 /* name, text */
 #define BRIM__OP_LIST(X)                                                                           \
-    X(MIX, "mix")               /* a generic pure function of bytes: tests, examples */            \
-    X(MIX_END, "mix.end")       /* the same as step-end */                                         \
+    X(MIX, "mix")         /* a generic pure function of bytes: tests, examples */                  \
+    X(MIX_END, "mix.end") /* the same as step-end */                                               \
     X(EMBED, "embed")                                                                              \
     X(NORM, "norm")                                                                                \
     X(QKV, "qkv")                                                                                  \

@@ -10,9 +10,9 @@ brim__deriving brim__derive_begin(brim_instruction *out, const brim_program *pro
     out->runs[0] = out->runs[1] = (brim_tile_run){.tensor = BRIM_NONE};
     brim__deriving d = {out, program, BRIM_OK};
     if (in->operand_count != operand_count)
-        d.status = brim__fail(BRIM_REFUSED, "op.operand", "%s has %u operands, not %u",
-                              brim_op_get(program->ops, in->op)->name, operand_count,
-                              in->operand_count);
+        d.status =
+            brim__fail(BRIM_REFUSED, "op.operand", "%s has %u operands, not %u",
+                       brim_op_get(program->ops, in->op)->name, operand_count, in->operand_count);
     return d;
 }
 
@@ -23,8 +23,8 @@ void brim__derive_require(brim__deriving *d, bool good, const char *what)
                                brim_op_get(d->program->ops, d->out->op)->name, what);
 }
 
-brim_access *brim__derive_access(brim__deriving *d, brim_access_kind kind, int32_t buffer, uint64_t offset,
-                                 uint64_t size)
+brim_access *brim__derive_access(brim__deriving *d, brim_access_kind kind, int32_t buffer,
+                                 uint64_t offset, uint64_t size)
 {
     static _Thread_local brim_access nowhere;
     brim__derive_require(d, buffer >= 0 && (size_t)buffer < d->program->buffer_count,
@@ -44,9 +44,9 @@ void brim__derive_whole(brim__deriving *d, int32_t buffer)
         a->size = a->stride = d->program->buffers[a->buffer].size;
 }
 
-brim_access *brim__derive_rows(brim__deriving *d, brim_access_kind kind, int32_t buffer, int32_t step,
-                               uint32_t count_word, uint32_t rows, uint32_t first, uint32_t by,
-                               uint64_t row_bytes, uint64_t offset, uint64_t size)
+brim_access *brim__derive_rows(brim__deriving *d, brim_access_kind kind, int32_t buffer,
+                               int32_t step, uint32_t count_word, uint32_t rows, uint32_t first,
+                               uint32_t by, uint64_t row_bytes, uint64_t offset, uint64_t size)
 {
     brim__derive_require(d, step >= 0 && (size_t)step < d->program->buffer_count,
                          "an operand names no step buffer");
@@ -71,15 +71,18 @@ void brim__derive_run(brim__deriving *d, unsigned run, int32_t tensor, uint32_t 
     if (d->status != BRIM_OK)
         return;
     const brim__tiling *t = &d->program->tensors[tensor].tiling;
-    brim__derive_require(d, first < end && end <= t->rows && first % t->tile_rows == 0 &&
-                                (end % t->tile_rows == 0 || end == t->rows),
+    brim__derive_require(d,
+                         first < end && end <= t->rows && first % t->tile_rows == 0 &&
+                             (end % t->tile_rows == 0 || end == t->rows),
                          "rows must be whole row blocks of the tensor");
     if (d->status == BRIM_OK)
-        d->out->runs[run] = (brim_tile_run){(uint32_t)tensor, first / t->tile_rows,
-                                            (end + t->tile_rows - 1) / t->tile_rows - first / t->tile_rows};
+        d->out->runs[run] =
+            (brim_tile_run){(uint32_t)tensor, first / t->tile_rows,
+                            (end + t->tile_rows - 1) / t->tile_rows - first / t->tile_rows};
 }
 
-void brim__matmul_cost(brim_op_cost *out, const brim_program *p, const brim_instruction *in, uint32_t rows)
+void brim__matmul_cost(brim_op_cost *out, const brim_program *p, const brim_instruction *in,
+                       uint32_t rows)
 {
     for (unsigned r = 0; r < 2; r++) {
         if (in->runs[r].tensor == BRIM_NONE)

@@ -5,18 +5,29 @@
 #include <assert.h>
 #include <string.h>
 
-enum { DIM_MAX = 1 << 20, ROWS_MAX = 4096, HEAD_MAX = 256, LAYERS_MAX = 4096, KV_BLOCKS_MAX = 1 << 24 };
+enum {
+    DIM_MAX = 1 << 20,
+    ROWS_MAX = 4096,
+    HEAD_MAX = 256,
+    LAYERS_MAX = 4096,
+    KV_BLOCKS_MAX = 1 << 24
+};
 
-static bool act_fits(int32_t act) { return act >= 0 && act < BRIM__ACT_COUNT; }
+static bool act_fits(int32_t act)
+{
+    return act >= 0 && act < BRIM__ACT_COUNT;
+}
 
 /* The tensor exists and its columns suit the activations. */
 static void require_tensor(brim__deriving *d, int32_t tensor, int32_t act)
 {
-    brim__derive_require(d, tensor >= 0 && (size_t)tensor < d->program->tensor_count, "no such tensor");
+    brim__derive_require(d, tensor >= 0 && (size_t)tensor < d->program->tensor_count,
+                         "no such tensor");
     brim__derive_require(d, act_fits(act), "no such activation format");
     if (d->status == BRIM_OK)
-        brim__derive_require(d, act != BRIM__ACT_Q16 || brim_dtype_block(d->program->tensors[tensor].desc.type) > 1,
-                             "float weights take float activations");
+        brim__derive_require(
+            d, act != BRIM__ACT_Q16 || brim_dtype_block(d->program->tensors[tensor].desc.type) > 1,
+            "float weights take float activations");
 }
 
 static const brim__tiling *tiling_of(const brim_op_env *env, unsigned run)
@@ -31,8 +42,8 @@ static size_t product_cols(const brim_program *p, const brim_tile_run *run)
                                     : (size_t)run->count * p->tensors[run->tensor].tiling.tile_rows;
 }
 
-static void product(float *out, size_t out_stride, const brim_op_env *env, unsigned run, int32_t act,
-                    const void *x, uint32_t rows)
+static void product(float *out, size_t out_stride, const brim_op_env *env, unsigned run,
+                    int32_t act, const void *x, uint32_t rows)
 {
     const brim__kernels *k = brim__kernels_get(env->isa);
     const brim__tiling *t = tiling_of(env, run);
@@ -48,34 +59,43 @@ static void qkv_require(brim__deriving *d, const int32_t *o)
 {
     require_tensor(d, o[QKV_TENSOR], o[QKV_ACT]);
     brim__derive_require(d, o[QKV_ROWS] > 0 && o[QKV_ROWS] <= ROWS_MAX, "rows out of range");
-    brim__derive_require(d, o[QKV_HEAD_SIZE] >= 16 && o[QKV_HEAD_SIZE] <= HEAD_MAX && o[QKV_HEAD_SIZE] % 16 == 0,
-                         "head size out of range");
-    brim__derive_require(d, o[QKV_KIND] >= 0 && o[QKV_KIND] <= 2 && (o[QKV_KV_F32] | 1) == 1 &&
-                                (o[QKV_ROPE_HALVES] | 1) == 1,
+    brim__derive_require(
+        d, o[QKV_HEAD_SIZE] >= 16 && o[QKV_HEAD_SIZE] <= HEAD_MAX && o[QKV_HEAD_SIZE] % 16 == 0,
+        "head size out of range");
+    brim__derive_require(d,
+                         o[QKV_KIND] >= 0 && o[QKV_KIND] <= 2 && (o[QKV_KV_F32] | 1) == 1 &&
+                             (o[QKV_ROPE_HALVES] | 1) == 1,
                          "kind or flag out of range");
-    brim__derive_require(d, o[QKV_HEAD_FIRST] >= 0 && o[QKV_HEAD_COUNT] > 0 && o[QKV_HEADS] <= DIM_MAX / 16 &&
-                                o[QKV_HEAD_COUNT] <= o[QKV_HEADS] &&
-                                o[QKV_HEAD_FIRST] <= o[QKV_HEADS] - o[QKV_HEAD_COUNT],
+    brim__derive_require(d,
+                         o[QKV_HEAD_FIRST] >= 0 && o[QKV_HEAD_COUNT] > 0 &&
+                             o[QKV_HEADS] <= DIM_MAX / 16 && o[QKV_HEAD_COUNT] <= o[QKV_HEADS] &&
+                             o[QKV_HEAD_FIRST] <= o[QKV_HEADS] - o[QKV_HEAD_COUNT],
                          "heads out of range");
-    brim__derive_require(d, o[QKV_LAYER] >= 0 && o[QKV_LAYER] < LAYERS_MAX && o[QKV_BLOCKS] > 0 &&
-                                o[QKV_BLOCKS] <= KV_BLOCKS_MAX && o[QKV_BLOCKS_MAX] > 0 && o[QKV_SLOTS] > 0 &&
-                                o[QKV_BLOCKS_MAX] <= KV_BLOCKS_MAX && o[QKV_SLOTS] <= ROWS_MAX,
+    brim__derive_require(d,
+                         o[QKV_LAYER] >= 0 && o[QKV_LAYER] < LAYERS_MAX && o[QKV_BLOCKS] > 0 &&
+                             o[QKV_BLOCKS] <= KV_BLOCKS_MAX && o[QKV_BLOCKS_MAX] > 0 &&
+                             o[QKV_SLOTS] > 0 && o[QKV_BLOCKS_MAX] <= KV_BLOCKS_MAX &&
+                             o[QKV_SLOTS] <= ROWS_MAX,
                          "layer, blocks or slots out of range");
-    brim__derive_require(d, o[QKV_ROPE_SIZE] >= 2 && o[QKV_ROPE_SIZE] % 2 == 0 &&
-                                o[QKV_ROPE_SIZE] <= o[QKV_HEAD_SIZE],
+    brim__derive_require(d,
+                         o[QKV_ROPE_SIZE] >= 2 && o[QKV_ROPE_SIZE] % 2 == 0 &&
+                             o[QKV_ROPE_SIZE] <= o[QKV_HEAD_SIZE],
                          "rope size out of range");
     if (d->status == BRIM_OK)
-        brim__derive_require(d, d->program->tensors[o[QKV_TENSOR]].desc.rows ==
-                                    (uint32_t)(o[QKV_HEADS] * o[QKV_HEAD_SIZE]),
+        brim__derive_require(d,
+                             d->program->tensors[o[QKV_TENSOR]].desc.rows ==
+                                 (uint32_t)(o[QKV_HEADS] * o[QKV_HEAD_SIZE]),
                              "the tensor's rows are not heads times head size");
 }
 
 static uint64_t kv_part_bytes(const int32_t *o)
 {
-    return brim__kv_block_bytes((uint32_t)o[QKV_HEAD_SIZE], o[QKV_KV_F32]) * (uint64_t)o[QKV_BLOCKS];
+    return brim__kv_block_bytes((uint32_t)o[QKV_HEAD_SIZE], o[QKV_KV_F32]) *
+           (uint64_t)o[QKV_BLOCKS];
 }
 
-static brim_status qkv_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status qkv_derive(brim_instruction *out, const brim_program *p,
+                              const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, QKV_COUNT);
@@ -92,7 +112,8 @@ static brim_status qkv_derive(brim_instruction *out, const brim_program *p, cons
                       brim__act_bytes(o[QKV_ACT], t->cols));
     if (o[QKV_KIND] == 0) {
         brim__derive_rows(&d, BRIM_WRITE, o[QKV_OUT], o[QKV_STEP], STEP_ROWS, rows, 0, 1,
-                          4 * (uint64_t)t->rows, 4 * (uint64_t)first * hs, 4 * (uint64_t)count * hs);
+                          4 * (uint64_t)t->rows, 4 * (uint64_t)first * hs,
+                          4 * (uint64_t)count * hs);
     } else {
         uint64_t part = kv_part_bytes(o), layer = (uint64_t)o[QKV_LAYER] * (uint64_t)o[QKV_HEADS];
         brim_access *a = brim__derive_access(
@@ -100,10 +121,12 @@ static brim_status qkv_derive(brim_instruction *out, const brim_program *p, cons
         a->count = count;
         a->stride = 2 * part;
     }
-    brim__derive_access(&d, BRIM_READ, o[QKV_TABLES], 0, 4 * (uint64_t)o[QKV_SLOTS] * (uint64_t)o[QKV_BLOCKS_MAX]);
+    brim__derive_access(&d, BRIM_READ, o[QKV_TABLES], 0,
+                        4 * (uint64_t)o[QKV_SLOTS] * (uint64_t)o[QKV_BLOCKS_MAX]);
     brim__derive_whole(&d, o[QKV_ROPE]);
     if (o[QKV_BIAS] >= 0)
-        brim__derive_access(&d, BRIM_READ, o[QKV_BIAS], 4 * (uint64_t)first * hs, 4 * (uint64_t)count * hs);
+        brim__derive_access(&d, BRIM_READ, o[QKV_BIAS], 4 * (uint64_t)first * hs,
+                            4 * (uint64_t)count * hs);
     if (o[QKV_HEAD_NORM] >= 0)
         brim__derive_access(&d, BRIM_READ, o[QKV_HEAD_NORM], 0, 4 * (uint64_t)hs);
     return d.status;
@@ -111,8 +134,8 @@ static brim_status qkv_derive(brim_instruction *out, const brim_program *p, cons
 
 enum { QKV_A_STEP, QKV_A_IN, QKV_A_OUT, QKV_A_TABLES, QKV_A_ROPE, QKV_A_BIAS };
 
-static void finish_head(const brim_op_env *env, const brim__kernels *k, float *head, uint32_t local_head,
-                        uint32_t position)
+static void finish_head(const brim_op_env *env, const brim__kernels *k, float *head,
+                        uint32_t local_head, uint32_t position)
 {
     const int32_t *o = env->instruction->operands;
     uint32_t hs = (uint32_t)o[QKV_HEAD_SIZE], rope = (uint32_t)o[QKV_ROPE_SIZE];
@@ -169,8 +192,8 @@ static void qkv_append(const brim_op_env *env, uint32_t access, void *buffer)
             continue;
         for (uint32_t h = 0; h < (uint32_t)o[QKV_HEAD_COUNT]; h++)
             k->kv_store((char *)buffer + a->offset + h * a->stride + block * block_bytes,
-                        y + row * stride + (size_t)h * hs, position % BRIM__KV_BLOCK, hs, o[QKV_KIND] == 2,
-                        o[QKV_KV_F32]);
+                        y + row * stride + (size_t)h * hs, position % BRIM__KV_BLOCK, hs,
+                        o[QKV_KIND] == 2, o[QKV_KV_F32]);
     }
 }
 
@@ -196,10 +219,11 @@ const brim_op_desc brim__op_QKV = {.name = "qkv",
 static void mm_require(brim__deriving *d, const int32_t *o)
 {
     require_tensor(d, o[MM_TENSOR], o[MM_ACT]);
-    brim__derive_require(d, o[MM_ROWS] > 0 && o[MM_ROWS] <= ROWS_MAX && o[MM_FIRST] >= 0 &&
-                                o[MM_END] > o[MM_FIRST] && o[MM_OUT_COLS] >= o[MM_END] &&
-                                o[MM_OUT_COLS] <= (1 << 24) && (o[MM_BY_OUT] | 1) == 1 &&
-                                act_fits(o[MM_OUT_ACT]),
+    brim__derive_require(d,
+                         o[MM_ROWS] > 0 && o[MM_ROWS] <= ROWS_MAX && o[MM_FIRST] >= 0 &&
+                             o[MM_END] > o[MM_FIRST] && o[MM_OUT_COLS] >= o[MM_END] &&
+                             o[MM_OUT_COLS] <= (1 << 24) && (o[MM_BY_OUT] | 1) == 1 &&
+                             act_fits(o[MM_OUT_ACT]),
                          "rows, columns or format out of range");
     if (d->status == BRIM_OK)
         brim__derive_require(d, d->program->tensors[o[MM_TENSOR]].desc.cols == (uint32_t)o[MM_COLS],
@@ -212,17 +236,21 @@ static void mm_derive_input(brim__deriving *d, const int32_t *o)
     uint64_t in_bytes = brim__act_row_bytes((brim__act)o[MM_ACT], (uint32_t)o[MM_COLS]);
     brim__derive_run(d, 0, o[MM_TENSOR], (uint32_t)o[MM_FIRST], (uint32_t)o[MM_END]);
     brim__derive_rows(d, BRIM_READ, o[MM_IN], o[MM_STEP], o[MM_BY_OUT] ? STEP_OUT : STEP_ROWS,
-                      (uint32_t)o[MM_ROWS], 0, 1, in_bytes, 0, brim__act_bytes(o[MM_ACT], (uint32_t)o[MM_COLS]));
+                      (uint32_t)o[MM_ROWS], 0, 1, in_bytes, 0,
+                      brim__act_bytes(o[MM_ACT], (uint32_t)o[MM_COLS]));
 }
 
-static void mm_derive_floats(brim__deriving *d, const int32_t *o, brim_access_kind kind, int32_t buffer)
+static void mm_derive_floats(brim__deriving *d, const int32_t *o, brim_access_kind kind,
+                             int32_t buffer)
 {
     uint64_t cols = (uint64_t)(o[MM_END] - o[MM_FIRST]);
-    brim__derive_rows(d, kind, buffer, o[MM_STEP], o[MM_BY_OUT] ? STEP_OUT : STEP_ROWS, (uint32_t)o[MM_ROWS], 0,
-                      1, 4 * (uint64_t)o[MM_OUT_COLS], 4 * (uint64_t)o[MM_FIRST], 4 * cols);
+    brim__derive_rows(d, kind, buffer, o[MM_STEP], o[MM_BY_OUT] ? STEP_OUT : STEP_ROWS,
+                      (uint32_t)o[MM_ROWS], 0, 1, 4 * (uint64_t)o[MM_OUT_COLS],
+                      4 * (uint64_t)o[MM_FIRST], 4 * cols);
 }
 
-static brim_status matmul_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status matmul_derive(brim_instruction *out, const brim_program *p,
+                                 const brim_instruction *in)
 {
     brim__deriving d = brim__derive_begin(out, p, in, MM_COUNT);
     mm_require(&d, in->operands);
@@ -233,7 +261,8 @@ static brim_status matmul_derive(brim_instruction *out, const brim_program *p, c
     return d.status;
 }
 
-static brim_status add_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status add_derive(brim_instruction *out, const brim_program *p,
+                              const brim_instruction *in)
 {
     brim__deriving d = brim__derive_begin(out, p, in, MM_COUNT);
     mm_require(&d, in->operands);
@@ -245,13 +274,15 @@ static brim_status add_derive(brim_instruction *out, const brim_program *p, cons
     return d.status;
 }
 
-static brim_status gate_up_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status gate_up_derive(brim_instruction *out, const brim_program *p,
+                                  const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, MM_COUNT);
     mm_require(&d, o);
     require_tensor(&d, o[MM_TENSOR2], o[MM_ACT]);
-    brim__derive_require(&d, o[MM_FIRST] % 32 == 0 && o[MM_END] % 32 == 0 && o[MM_OUT_COLS] % 32 == 0,
+    brim__derive_require(&d,
+                         o[MM_FIRST] % 32 == 0 && o[MM_END] % 32 == 0 && o[MM_OUT_COLS] % 32 == 0,
                          "columns must come in blocks of 32");
     if (d.status != BRIM_OK)
         return d.status;
@@ -262,8 +293,9 @@ static brim_status gate_up_derive(brim_instruction *out, const brim_program *p, 
     bool q16 = o[MM_OUT_ACT] == BRIM__ACT_Q16;
     uint64_t row_bytes = brim__act_row_bytes((brim__act)o[MM_OUT_ACT], (uint32_t)o[MM_OUT_COLS]);
     uint64_t block = q16 ? sizeof(brim__q16) : 32 * sizeof(float);
-    brim__derive_rows(&d, BRIM_WRITE, o[MM_OUT], o[MM_STEP], STEP_ROWS, (uint32_t)o[MM_ROWS], 0, 1, row_bytes,
-                      block * (uint64_t)(o[MM_FIRST] / 32), block * (uint64_t)((o[MM_END] - o[MM_FIRST]) / 32));
+    brim__derive_rows(&d, BRIM_WRITE, o[MM_OUT], o[MM_STEP], STEP_ROWS, (uint32_t)o[MM_ROWS], 0, 1,
+                      row_bytes, block * (uint64_t)(o[MM_FIRST] / 32),
+                      block * (uint64_t)((o[MM_END] - o[MM_FIRST]) / 32));
     return d.status;
 }
 

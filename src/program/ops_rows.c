@@ -12,15 +12,17 @@ static bool dims_fit(int32_t rows, int32_t cols)
 
 /* ---- embed: x[row] = embedding[token[row]]; the token is also noted in the history ---- */
 
-static brim_status embed_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status embed_derive(brim_instruction *out, const brim_program *p,
+                                const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, EMBED_COUNT);
     brim__derive_require(&d, o[EMBED_TENSOR] >= 0 && (size_t)o[EMBED_TENSOR] < p->tensor_count,
                          "no such tensor");
-    brim__derive_require(&d, o[EMBED_SLOTS] > 0 && o[EMBED_SLOTS] <= SLOTS_MAX && o[EMBED_CONTEXT] > 0 &&
-                                 o[EMBED_CONTEXT] <= POSITIONS_MAX && o[EMBED_ROWS] > 0 &&
-                                 o[EMBED_ROWS] <= ROWS_MAX,
+    brim__derive_require(&d,
+                         o[EMBED_SLOTS] > 0 && o[EMBED_SLOTS] <= SLOTS_MAX &&
+                             o[EMBED_CONTEXT] > 0 && o[EMBED_CONTEXT] <= POSITIONS_MAX &&
+                             o[EMBED_ROWS] > 0 && o[EMBED_ROWS] <= ROWS_MAX,
                          "rows, slots or positions out of range");
     if (d.status != BRIM_OK)
         return d.status;
@@ -28,8 +30,8 @@ static brim_status embed_derive(brim_instruction *out, const brim_program *p, co
     brim__derive_run(&d, 0, o[EMBED_TENSOR], 0, t->rows);
     brim__derive_access(&d, BRIM_READ, o[EMBED_STEP], 0, brim__step_bytes((uint32_t)o[EMBED_ROWS]));
     uint64_t row_bytes = 4 * (uint64_t)t->cols;
-    brim__derive_rows(&d, BRIM_WRITE, o[EMBED_X], o[EMBED_STEP], STEP_ROWS, (uint32_t)o[EMBED_ROWS], 0, 1,
-                      row_bytes, 0, row_bytes);
+    brim__derive_rows(&d, BRIM_WRITE, o[EMBED_X], o[EMBED_STEP], STEP_ROWS, (uint32_t)o[EMBED_ROWS],
+                      0, 1, row_bytes, 0, row_bytes);
     brim__derive_access(&d, BRIM_APPEND, o[EMBED_HISTORY], 0,
                         4 * (uint64_t)o[EMBED_SLOTS] * (uint64_t)o[EMBED_CONTEXT]);
     return d.status;
@@ -81,27 +83,32 @@ const brim_op_desc brim__op_EMBED = {.name = "embed",
 
 /* ---- norm: RMSNorm of a row, written in the activation format of what follows ---- */
 
-static brim_status norm_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status norm_derive(brim_instruction *out, const brim_program *p,
+                               const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, NORM_COUNT);
-    brim__derive_require(&d, dims_fit(o[NORM_ROWS], o[NORM_COLS]) && o[NORM_ACT] >= 0 &&
-                                 o[NORM_ACT] < BRIM__ACT_COUNT && (o[NORM_GATHER] | 1) == 1,
+    brim__derive_require(&d,
+                         dims_fit(o[NORM_ROWS], o[NORM_COLS]) && o[NORM_ACT] >= 0 &&
+                             o[NORM_ACT] < BRIM__ACT_COUNT && (o[NORM_GATHER] | 1) == 1,
                          "rows, columns or format out of range");
     if (d.status != BRIM_OK)
         return d.status;
     uint32_t rows = (uint32_t)o[NORM_ROWS], cols = (uint32_t)o[NORM_COLS];
     uint32_t first = (uint32_t)o[NORM_FIRST], by = (uint32_t)o[NORM_BY];
-    uint64_t x_bytes = 4 * (uint64_t)cols, out_bytes = brim__act_row_bytes((brim__act)o[NORM_ACT], cols);
+    uint64_t x_bytes = 4 * (uint64_t)cols,
+             out_bytes = brim__act_row_bytes((brim__act)o[NORM_ACT], cols);
     brim__derive_access(&d, BRIM_READ, o[NORM_STEP], 0, brim__step_bytes(rows));
     if (o[NORM_GATHER])
-        brim__derive_rows(&d, BRIM_READ, o[NORM_X], o[NORM_STEP], STEP_ROWS, rows, 0, 1, x_bytes, 0, x_bytes);
-    else
-        brim__derive_rows(&d, BRIM_READ, o[NORM_X], o[NORM_STEP], STEP_ROWS, rows, first, by, x_bytes, 0,
+        brim__derive_rows(&d, BRIM_READ, o[NORM_X], o[NORM_STEP], STEP_ROWS, rows, 0, 1, x_bytes, 0,
                           x_bytes);
+    else
+        brim__derive_rows(&d, BRIM_READ, o[NORM_X], o[NORM_STEP], STEP_ROWS, rows, first, by,
+                          x_bytes, 0, x_bytes);
     brim__derive_access(&d, BRIM_READ, o[NORM_WEIGHT], 0, x_bytes);
-    brim__derive_rows(&d, BRIM_WRITE, o[NORM_OUT], o[NORM_STEP], o[NORM_GATHER] ? STEP_OUT : STEP_ROWS, rows,
-                      first, by, out_bytes, 0, brim__act_bytes(o[NORM_ACT], cols));
+    brim__derive_rows(&d, BRIM_WRITE, o[NORM_OUT], o[NORM_STEP],
+                      o[NORM_GATHER] ? STEP_OUT : STEP_ROWS, rows, first, by, out_bytes, 0,
+                      brim__act_bytes(o[NORM_ACT], cols));
     return d.status;
 }
 

@@ -9,26 +9,33 @@
 
 enum { ROWS_MAX = 4096, VOCAB_MAX = 1 << 24, POSITIONS_MAX = 1 << 22 };
 
-static bool slots_fit(int32_t slots) { return slots > 0 && slots <= ROWS_MAX; }
+static bool slots_fit(int32_t slots)
+{
+    return slots > 0 && slots <= ROWS_MAX;
+}
 
 /* ---- sample ---- */
 
-static brim_status sample_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status sample_derive(brim_instruction *out, const brim_program *p,
+                                 const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, SAMPLE_COUNT);
-    brim__derive_require(&d, o[SAMPLE_ROWS] > 0 && o[SAMPLE_ROWS] <= ROWS_MAX && slots_fit(o[SAMPLE_SLOTS]) &&
-                                 o[SAMPLE_VOCAB] > 0 && o[SAMPLE_VOCAB] <= o[SAMPLE_LOGIT_COLS] &&
-                                 o[SAMPLE_LOGIT_COLS] <= VOCAB_MAX && o[SAMPLE_CONTEXT] > 0 &&
-                                 o[SAMPLE_CONTEXT] <= POSITIONS_MAX && o[SAMPLE_FIRST] >= 0 && o[SAMPLE_BY] > 0,
-                         "rows, slots, vocabulary or positions out of range");
+    brim__derive_require(
+        &d,
+        o[SAMPLE_ROWS] > 0 && o[SAMPLE_ROWS] <= ROWS_MAX && slots_fit(o[SAMPLE_SLOTS]) &&
+            o[SAMPLE_VOCAB] > 0 && o[SAMPLE_VOCAB] <= o[SAMPLE_LOGIT_COLS] &&
+            o[SAMPLE_LOGIT_COLS] <= VOCAB_MAX && o[SAMPLE_CONTEXT] > 0 &&
+            o[SAMPLE_CONTEXT] <= POSITIONS_MAX && o[SAMPLE_FIRST] >= 0 && o[SAMPLE_BY] > 0,
+        "rows, slots, vocabulary or positions out of range");
     if (d.status != BRIM_OK)
         return d.status;
-    uint32_t rows = (uint32_t)o[SAMPLE_ROWS], first = (uint32_t)o[SAMPLE_FIRST], by = (uint32_t)o[SAMPLE_BY];
+    uint32_t rows = (uint32_t)o[SAMPLE_ROWS], first = (uint32_t)o[SAMPLE_FIRST],
+             by = (uint32_t)o[SAMPLE_BY];
     uint64_t logit_bytes = 4 * (uint64_t)o[SAMPLE_LOGIT_COLS];
     brim__derive_access(&d, BRIM_READ, o[SAMPLE_STEP], 0, brim__step_bytes(rows));
-    brim__derive_rows(&d, BRIM_READ, o[SAMPLE_LOGITS], o[SAMPLE_STEP], STEP_OUT, rows, first, by, logit_bytes, 0,
-                      logit_bytes);
+    brim__derive_rows(&d, BRIM_READ, o[SAMPLE_LOGITS], o[SAMPLE_STEP], STEP_OUT, rows, first, by,
+                      logit_bytes, 0, logit_bytes);
     brim__derive_access(&d, BRIM_READ, o[SAMPLE_PARAMS], 0,
                         sizeof(brim__sample_params) * (uint64_t)o[SAMPLE_SLOTS]);
     brim__derive_access(&d, BRIM_READ, o[SAMPLE_HISTORY], 0,
@@ -38,7 +45,8 @@ static brim_status sample_derive(brim_instruction *out, const brim_program *p, c
     return d.status;
 }
 
-static void sample_row(brim__sampled *out, const brim_op_env *env, uint32_t out_row, const float *logits)
+static void sample_row(brim__sampled *out, const brim_op_env *env, uint32_t out_row,
+                       const float *logits)
 {
     const int32_t *o = env->instruction->operands;
     const uint32_t *step = env->access[0], rows = (uint32_t)o[SAMPLE_ROWS];
@@ -51,10 +59,12 @@ static void sample_row(brim__sampled *out, const brim_op_env *env, uint32_t out_
     if (slot >= (uint32_t)o[SAMPLE_SLOTS] || position >= (uint32_t)o[SAMPLE_CONTEXT])
         return;
     brim__sample_params params = ((const brim__sample_params *)env->access[2])[slot];
-    const uint32_t *history = (const uint32_t *)env->access[3] + (size_t)slot * (uint32_t)o[SAMPLE_CONTEXT];
+    const uint32_t *history =
+        (const uint32_t *)env->access[3] + (size_t)slot * (uint32_t)o[SAMPLE_CONTEXT];
     uint32_t recent = params.penalty_last < position + 1 ? params.penalty_last : position + 1;
-    out->token = brim__sample(brim__kernels_get(env->isa), logits, (uint32_t)o[SAMPLE_VOCAB], &params,
-                              history + (position + 1 - recent), recent, position, env->scratch);
+    out->token =
+        brim__sample(brim__kernels_get(env->isa), logits, (uint32_t)o[SAMPLE_VOCAB], &params,
+                     history + (position + 1 - recent), recent, position, env->scratch);
     if (params.flags & 1)
         out->hash = brim__hash64(logits, 4 * (size_t)o[SAMPLE_VOCAB], 0);
 }
@@ -91,7 +101,8 @@ const brim_op_desc brim__op_SAMPLE = {.name = "sample",
 
 /* ---- step.end ---- */
 
-static brim_status end_derive(brim_instruction *out, const brim_program *p, const brim_instruction *in)
+static brim_status end_derive(brim_instruction *out, const brim_program *p,
+                              const brim_instruction *in)
 {
     const int32_t *o = in->operands;
     brim__deriving d = brim__derive_begin(out, p, in, END_COUNT);
@@ -102,9 +113,10 @@ static brim_status end_derive(brim_instruction *out, const brim_program *p, cons
     uint32_t rows = (uint32_t)o[END_ROWS];
     uint64_t entry = sizeof(brim__sampled) * (uint64_t)(rows + 1);
     brim__derive_access(&d, BRIM_READ, o[END_STEP], 0, brim__step_bytes(rows));
-    brim__derive_rows(&d, BRIM_READ, o[END_SAMPLED], o[END_STEP], STEP_OUT, rows, 0, 1, sizeof(brim__sampled), 0,
-                      sizeof(brim__sampled));
-    brim__derive_access(&d, BRIM_READ, o[END_PARAMS], 0, sizeof(brim__sample_params) * (uint64_t)o[END_SLOTS]);
+    brim__derive_rows(&d, BRIM_READ, o[END_SAMPLED], o[END_STEP], STEP_OUT, rows, 0, 1,
+                      sizeof(brim__sampled), 0, sizeof(brim__sampled));
+    brim__derive_access(&d, BRIM_READ, o[END_PARAMS], 0,
+                        sizeof(brim__sample_params) * (uint64_t)o[END_SLOTS]);
     brim__derive_access(&d, BRIM_READ, o[END_ENDS], 0, 4 * (ENDS_MAX + 1));
     brim__derive_access(&d, BRIM_READ, o[END_MAIL], 0, 4 * (uint64_t)o[END_SLOTS]);
     brim_access *next = brim__derive_access(&d, BRIM_WRITE, o[END_STEP], 0, brim__step_bytes(rows));
@@ -130,7 +142,8 @@ static bool is_end(const uint32_t *ends, uint32_t token)
 /* Fills the ring's entry; returns whether every row can go on. */
 static bool finish_rows(const brim_op_env *env, brim__sampled *entry)
 {
-    const uint32_t *step = env->access[E_STEP], rows = (uint32_t)env->instruction->operands[END_ROWS];
+    const uint32_t *step = env->access[E_STEP],
+                   rows = (uint32_t)env->instruction->operands[END_ROWS];
     const brim__sampled *sampled = env->access[E_SAMPLED];
     const brim__sample_params *params = env->access[E_PARAMS];
     _Atomic uint32_t *mail = env->access[E_MAIL];
@@ -148,14 +161,16 @@ static bool finish_rows(const brim_op_env *env, brim__sampled *entry)
             entry[1 + i].ended = 1;
         else if (position + 1 >= params[slot].max_position)
             entry[1 + i].ended = 2;
-        all &= entry[1 + i].ended == 0 && atomic_load_explicit(&mail[slot], memory_order_relaxed) == 0;
+        all &=
+            entry[1 + i].ended == 0 && atomic_load_explicit(&mail[slot], memory_order_relaxed) == 0;
     }
     return all;
 }
 
 static void end_body(const brim_op_env *env)
 {
-    const uint32_t *step = env->access[E_STEP], rows = (uint32_t)env->instruction->operands[END_ROWS];
+    const uint32_t *step = env->access[E_STEP],
+                   rows = (uint32_t)env->instruction->operands[END_ROWS];
     brim__sampled *entry = env->access[E_RING];
     uint32_t *next = env->access[E_NEXT];
     memset(entry, 0, sizeof *entry * (rows + 1));

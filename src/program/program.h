@@ -74,5 +74,4 @@ static inline uint32_t brim__access_runs(const brim_access *a, uint32_t n)
     return used < a->count ? used : a->count;
 }
 
-
 #endif

@@ -12,8 +12,8 @@ enum { QUEUE_WINDOW = 64 };
 
 struct brim__reference {
     char *scratch;
-    size_t *pos;             /* by lane */
-    size_t *first_undone;    /* by queue */
+    size_t *pos;          /* by lane */
+    size_t *first_undone; /* by queue */
     uint32_t *candidates;
     uint32_t *candidate_lane;
     size_t candidate_capacity;
@@ -105,7 +105,8 @@ static void add_pieces(brim_executor *x, size_t *count, uint32_t queue, uint32_t
     const brim__list *list = &x->program->queues[queue];
     size_t undone = 0;
     pieces_left(x, queue, epoch);
-    for (size_t n = x->reference->first_undone[queue]; n < list->count && undone < QUEUE_WINDOW; n++) {
+    for (size_t n = x->reference->first_undone[queue]; n < list->count && undone < QUEUE_WINDOW;
+         n++) {
         undone += !brim__instruction_done(x, list->items[n], epoch);
         add_candidate(x, count, list->items[n], l, epoch);
     }
@@ -151,12 +152,13 @@ static brim_status stuck(const brim_executor *x, uint64_t epoch)
                 continue;
             brim__program_where(where, sizeof where, p, i);
             BRIM_FAIL(REFUSED, "run.stuck",
-                      "nothing can go on: %s waits for counter %s to reach %u; it is at %llu", where,
-                      c->name, in->waits[w].value, (unsigned long long)seen);
+                      "nothing can go on: %s waits for counter %s to reach %u; it is at %llu",
+                      where, c->name, in->waits[w].value, (unsigned long long)seen);
         }
     }
-    BRIM_FAIL(REFUSED, "run.stuck", "nothing can go on, and no instruction waits for a counter: a "
-                                    "packet that is never written, or a queue that no lane takes");
+    BRIM_FAIL(REFUSED, "run.stuck",
+              "nothing can go on, and no instruction waits for a counter: a "
+              "packet that is never written, or a queue that no lane takes");
 }
 
 static void record(brim_executor *x, uint32_t i, uint32_t l, uint64_t epoch, uint64_t started)
@@ -207,7 +209,8 @@ static bool all_done(const brim_executor *x, uint64_t epoch)
     return true;
 }
 
-brim_status brim_executor_advance(uint32_t *out_last, bool *out_ended, brim_executor *x, uint64_t limit)
+brim_status brim_executor_advance(uint32_t *out_last, bool *out_ended, brim_executor *x,
+                                  uint64_t limit)
 {
     *out_last = BRIM_NONE;
     *out_ended = false;
@@ -255,7 +258,8 @@ size_t brim__reference_trace(const brim_trace_event **out, brim_executor *x, uin
 {
     brim__reference *r = x->reference;
     /* One thread did everything; events are sorted to their lanes, in place, on each call. */
-    size_t total = r->event_count < x->desc.trace_events ? (size_t)r->event_count : x->desc.trace_events;
+    size_t total =
+        r->event_count < x->desc.trace_events ? (size_t)r->event_count : x->desc.trace_events;
     size_t start = 0, count = 0;
     for (uint32_t pass = 0; pass <= l; pass++) {
         start += count;

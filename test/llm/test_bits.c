@@ -55,7 +55,8 @@ static brim_runner *create_runner(const fixture *f, setup s)
 }
 
 /* Feeds tokens [from, to) of a stream in one step and adds their logits to the hash. */
-static void step(brim_runner *runner, brim_session *session, uint32_t stream, uint32_t from, uint32_t to, uint64_t *hash)
+static void step(brim_runner *runner, brim_session *session, uint32_t stream, uint32_t from,
+                 uint32_t to, uint64_t *hash)
 {
     brim_row rows[128];
     const float *logits;
@@ -75,7 +76,8 @@ static uint64_t run(const fixture *f, setup s, uint32_t step_rows)
     uint64_t hash = 0;
     assert_ok(brim_session_create(&session, runner));
     for (uint32_t at = 0, n = 0; at < PROMPT; n++) {
-        uint32_t rows = step_rows ? step_rows : 1 + (uint32_t)brim__random_below(s.seed, 5, n, s.rows);
+        uint32_t rows =
+            step_rows ? step_rows : 1 + (uint32_t)brim__random_below(s.seed, 5, n, s.rows);
         rows = rows < PROMPT - at ? rows : PROMPT - at;
         step(runner, session, 0, at, at + rows, &hash);
         at += rows;

@@ -71,7 +71,8 @@ static bool compare_row(uint32_t position, const float *logits, void *user)
     return true;
 }
 
-static double mean_kl(const fixture *f, brim_numerics numerics, brim_executor_kind kind, brim_isa isa)
+static double mean_kl(const fixture *f, brim_numerics numerics, brim_executor_kind kind,
+                      brim_isa isa)
 {
     golden g;
     brim_token ids[POSITIONS];
@@ -93,9 +94,9 @@ static double mean_kl(const fixture *f, brim_numerics numerics, brim_executor_ki
     free(g.row);
     assert_int_equal(g.seen, POSITIONS);
     double kl = g.kl_sum / POSITIONS;
-    print_message("%s, %s, %s: mean KL %.2e, %u of %d choices differ\n", brim_numerics_name(numerics),
-                  kind == BRIM_EXECUTOR_CPU ? "cpu" : "reference", brim_isa_name(isa), kl, g.argmax_differs,
-                  POSITIONS);
+    print_message("%s, %s, %s: mean KL %.2e, %u of %d choices differ\n",
+                  brim_numerics_name(numerics), kind == BRIM_EXECUTOR_CPU ? "cpu" : "reference",
+                  brim_isa_name(isa), kl, g.argmax_differs, POSITIONS);
     return kl;
 }
 
@@ -171,7 +172,8 @@ static void perplexity_is_within_two_per_mille_of_float64(void **state)
         assert_ok(brim_session_feed(session, s.ids, s.count, score_row, &s));
     }
     double perplexity = exp(s.nll / s.tokens);
-    print_message("perplexity %.6f over %u tokens; float64: %.6f\n", perplexity, s.tokens, PERPLEXITY);
+    print_message("perplexity %.6f over %u tokens; float64: %.6f\n", perplexity, s.tokens,
+                  PERPLEXITY);
     assert_true(fabs(perplexity / PERPLEXITY - 1) < 0.002);
     brim_session_destroy(session);
     brim_runner_destroy(runner);

@@ -1,5 +1,6 @@
 /* test_executor.c: random programs of lane lists, queues, counters, packets, tables and parity
- * buffers, on lanes (threads) and on the reference in many orders: the same bytes after many epochs. */
+ * buffers, on lanes (threads) and on the reference in many orders: the same bytes after many
+ * epochs. */
 #include "program/mix_program.h"
 
 #include "base/hash.h"
@@ -7,23 +8,27 @@
 
 enum { LAYERS = 12, WIDTH = 6, CELL = 96, EPOCHS = 40 };
 
-/* A program of LAYERS stages of WIDTH instructions. Each reads two cells of the stage before and writes one;
- * some stages pass their cells on as packets (then nobody waits for a counter), some stand in a queue,
- * some in the lanes' own lists. Step-end folds the last stage into the state and the next input. */
+/* A program of LAYERS stages of WIDTH instructions. Each reads two cells of the stage before and
+ * writes one; some stages pass their cells on as packets (then nobody waits for a counter), some
+ * stand in a queue, some in the lanes' own lists. Step-end folds the last stage into the state and
+ * the next input. */
 static void random_program(mix *m, uint64_t seed, uint32_t lanes)
 {
     *m = mix_begin(lanes);
     uint32_t input = mix_buffer(m, "input", 2 * CELL, BRIM_BUFFER_INPUT, true);
     uint32_t table = mix_buffer(m, "table", 4 * WIDTH, BRIM_BUFFER_CONST, false);
     uint32_t state = mix_buffer(m, "state", CELL, BRIM_BUFFER_STATE, false);
-    uint32_t all = mix_counter(m, "all"); /* packets alone do not order everything before step-end */
+    uint32_t all =
+        mix_counter(m, "all"); /* packets alone do not order everything before step-end */
     uint32_t draws = 0, before = 0, before_counter = BRIM_NONE;
     bool before_packet = false;
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         char name[32];
-        uint32_t kind = (uint32_t)brim__random_below(seed, 1, draws++, 4); /* 0 list, 1 queue, 2 packets, 3 table */
+        uint32_t kind = (uint32_t)brim__random_below(seed, 1, draws++,
+                                                     4); /* 0 list, 1 queue, 2 packets, 3 table */
         snprintf(name, sizeof name, "cells.%u", layer);
-        /* Where a table scatters to is not known to the check, so it can't see such scratch as written. */
+        /* Where a table scatters to is not known to the check, so it can't see such scratch as
+         * written. */
         brim_buffer_role role = kind == 3 ? BRIM_BUFFER_STATE : BRIM_BUFFER_SCRATCH;
         uint32_t cells = mix_buffer(m, name, CELL * WIDTH, role, kind == 2);
         snprintf(name, sizeof name, "done.%u", layer);
@@ -36,7 +41,8 @@ static void random_program(mix *m, uint64_t seed, uint32_t lanes)
                 mix_access(&in, BRIM_READ, input, 0, 2 * CELL);
             for (uint32_t n = 0; layer > 0 && n < 2; n++) {
                 uint32_t from = (uint32_t)brim__random_below(seed, 1, draws++, WIDTH);
-                mix_access(&in, BRIM_READ, before, from * CELL, CELL)->flags = before_packet ? BRIM_ACCESS_PACKET : 0;
+                mix_access(&in, BRIM_READ, before, from * CELL, CELL)->flags =
+                    before_packet ? BRIM_ACCESS_PACKET : 0;
             }
             if (layer > 0 && !before_packet)
                 in.waits[in.wait_count++] = (brim_wait){before_counter, WIDTH};
@@ -64,7 +70,8 @@ static void random_program(mix *m, uint64_t seed, uint32_t lanes)
     }
     brim_instruction end = brim_instruction_make(m->op_end);
     for (uint32_t i = 0; i < WIDTH; i++)
-        mix_access(&end, BRIM_READ, before, i * CELL, CELL)->flags = before_packet ? BRIM_ACCESS_PACKET : 0;
+        mix_access(&end, BRIM_READ, before, i * CELL, CELL)->flags =
+            before_packet ? BRIM_ACCESS_PACKET : 0;
     mix_access(&end, BRIM_WRITE, input, 0, 2 * CELL)->flags = BRIM_ACCESS_NEXT;
     mix_access(&end, BRIM_APPEND, state, 0, CELL);
     end.waits[end.wait_count++] = (brim_wait){all, LAYERS * WIDTH};
@@ -125,7 +132,8 @@ static void lanes_give_the_bytes_of_the_reference_in_any_order(void **state)
 
 static _Atomic uint32_t slow_runs;
 
-/* The first execution of the slow piece does not end before another one has begun (or 20 s have passed). */
+/* The first execution of the slow piece does not end before another one has begun (or 20 s have
+ * passed). */
 static void slow_body(const brim_op_env *env)
 {
     if (atomic_fetch_add(&slow_runs, 1) == 0) {
@@ -147,9 +155,13 @@ static void an_overdue_piece_is_done_again_by_whoever_is_free(void **state)
     (void)state;
     mix m = mix_begin(2);
     uint32_t slow, end;
-    assert_int_equal(brim_op_register(&slow, m.ops, &(brim_op_desc){.name = "slow", .body = slow_body}), BRIM_OK);
     assert_int_equal(
-        brim_op_register(&end, m.ops, &(brim_op_desc){.name = "end", .body = end_body, .step_end = true}), BRIM_OK);
+        brim_op_register(&slow, m.ops, &(brim_op_desc){.name = "slow", .body = slow_body}),
+        BRIM_OK);
+    assert_int_equal(
+        brim_op_register(&end, m.ops,
+                         &(brim_op_desc){.name = "end", .body = end_body, .step_end = true}),
+        BRIM_OK);
     uint32_t cell = mix_buffer(&m, "cell", 4, BRIM_BUFFER_SCRATCH, false);
     uint32_t out = mix_buffer(&m, "out", 8, BRIM_BUFFER_OUTPUT, false);
     uint32_t done = mix_counter(&m, "done");

@@ -287,23 +287,24 @@ static void json_refuses_more_values_than_a_program_can_have(void **state)
     end(&f);
 }
 
-static void json_cannot_dump_two_counters_of_one_name(void **state)
+static void builder_refuses_two_counters_or_queues_of_one_name(void **state)
 {
-    mix m = mix_begin(1);
-    uint32_t out = mix_buffer(&m, "out", 64, BRIM_BUFFER_OUTPUT, false), counter = 0;
-    mix_counter(&m, "same");
-    brim_status added = brim_builder_counter(&counter, m.builder, "same");
-    brim_instruction in = brim_instruction_make(m.op_end);
-    mix_access(&in, BRIM_WRITE, out, 0, 64);
-    mix_lane(&m, 0, &in);
-    mix_finish(&m);
-    char *text = NULL;
-    size_t size = 0;
-    if (added == BRIM_OK) {
-        assert_int_equal(brim_program_dump(&text, &size, m.program, m.ctx), BRIM_USAGE);
+    for (int queues = 0; queues <= 1; queues++) {
+        mix m = mix_begin(1);
+        uint32_t out = mix_buffer(&m, "out", 64, BRIM_BUFFER_OUTPUT, false);
+        for (int twice = 0; twice < 2; twice++) {
+            if (queues)
+                mix_queue(&m, "same");
+            else
+                mix_counter(&m, "same");
+        }
+        brim_instruction in = brim_instruction_make(m.op_end);
+        mix_access(&in, BRIM_WRITE, out, 0, 64);
+        mix_lane(&m, 0, &in);
+        assert_int_equal(brim_builder_finish(&m.program, m.builder), BRIM_USAGE);
         assert_string_equal(brim_last_id(), "program.name");
+        mix_end(&m);
     }
-    mix_end(&m);
 }
 
 static void json_survives_the_failure_of_each_allocation(void **state)
@@ -344,7 +345,7 @@ int main(void)
         cmocka_unit_test(json_refuses_what_is_wrong_and_says_where),
         cmocka_unit_test(json_refuses_every_cut),
         cmocka_unit_test(json_refuses_more_values_than_a_program_can_have),
-        cmocka_unit_test(json_cannot_dump_two_counters_of_one_name),
+        cmocka_unit_test(builder_refuses_two_counters_or_queues_of_one_name),
         cmocka_unit_test(json_survives_the_failure_of_each_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
