@@ -152,7 +152,7 @@ bool cli_model_path(cli *c, char out[CLI_PATH_MAX], const char *name, int *code)
 bool cli_models_folder(cli *c, char out[CLI_PATH_MAX], int *code);
 
 #define CLI_DECLARE(name, summary)                                                                 \
-    int brim_cli_##name(cli *c, int argc, char **argv) __attribute__((weak));
+    int brim_cli_##name(cli *c, int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)
 #undef CLI_DECLARE
 

@@ -21,7 +21,7 @@ static const command commands[] = {
 static const command *find_command(const char *name)
 {
     for (size_t i = 0; i < CLI_COUNT(commands); i++)
-        if (commands[i].run && strcmp(commands[i].name, name) == 0)
+        if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
 }
@@ -32,8 +32,7 @@ static int print_help(void)
            "usage: brim COMMAND [arguments]\n\n",
            brim_version());
     for (size_t i = 0; i < CLI_COUNT(commands); i++)
-        if (commands[i].run)
-            printf("  %-12s%s\n", commands[i].name, commands[i].summary);
+        printf("  %-12s%s\n", commands[i].name, commands[i].summary);
     printf("  %-12s%s\n  %-12s%s\n\n", "help", "this text, or `brim help COMMAND`", "version",
            "the version");
     fputs("examples:\n"
@@ -50,8 +49,7 @@ static int unknown_command(cli *c, const char *name)
     const char *known[CLI_COUNT(commands) + 3];
     size_t count = 0;
     for (size_t i = 0; i < CLI_COUNT(commands); i++)
-        if (commands[i].run)
-            known[count++] = commands[i].name;
+        known[count++] = commands[i].name;
     known[count++] = "help";
     known[count++] = "version";
     known[count] = NULL;
