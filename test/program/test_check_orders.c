@@ -74,7 +74,7 @@ static small random_small(uint64_t seed)
     uint32_t out = mix_buffer(&s.m, "out", 64, BRIM_BUFFER_OUTPUT, false);
     uint32_t counters[4], counter_count = 1 + draw(&d, 4), queues[2];
     for (uint32_t c = 0; c < counter_count; c++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "c%u", c);
         counters[c] = mix_counter(&s.m, name);
     }
