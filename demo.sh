@@ -18,8 +18,8 @@ make --no-print-directory all >build.log 2>&1 || {
 rm -f build.log
 say "getting the model (in $BRIM_MODELS)"
 build/brim pull smollm2-135m >/dev/null
-say "build/brim run smollm2-135m \"$question\""
-build/brim run smollm2-135m "$question"
+say "build/brim run smollm2-135m \"$question\" --greedy -n 300"
+build/brim run smollm2-135m "$question" --greedy -n 300
 cat >&2 <<'END'
 
 Next: build/brim run models/smollm2-135m.gguf      a chat
