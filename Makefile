@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 CACHE := $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
 
-.PHONY: all test check install fuzz format clean
+.PHONY: all test check check-gpu carry install fuzz format clean
 
 all: $(BUILD)/CMakeCache.txt
 	cmake --build $(BUILD) --parallel
@@ -17,6 +17,14 @@ test: all
 
 check:
 	./check.sh
+
+# carry/: what a machine with a GPU needs to run the checks there, without building (tools/carry).
+carry: all
+	tools/carry $(BUILD) carry
+
+# On a machine with a GPU: out of carry/ if there is one, otherwise out of the build (tools/check_gpu.sh).
+check-gpu:
+	tools/check_gpu.sh
 
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
@@ -31,4 +39,4 @@ format:
 	clang-format -i $$(find src include cli test fuzz bench examples -name '*.[ch]')
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-debug
+	rm -rf build build-asan build-tsan build-fuzz build-debug carry

@@ -2,17 +2,19 @@
 # check.sh [--quick | --long]: everything that must pass before a change lands.
 #   (default)  release build and all its tests (unit tests, fuzz corpora, command transcripts,
 #              tools/tidy), all of them again under the address and undefined behaviour sanitizers,
-#              and the tests with threads under the thread sanitizer
+#              and the tests with threads under the thread sanitizer. The device code is compiled
+#              once, in the release build, and what the compiler says of it is checked; running it
+#              takes a GPU: make check-gpu
 #   --quick    the release build and its tests alone
 #   --long     the default, then every fuzzer for BRIM_FUZZ_SECONDS (600) seconds
-# Ends with "N passed, N failed"; exits with 1 if anything failed.
+# Ends with "N passed, N failed", and what was not run before it; exits with 1 if anything failed.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 tier=${1:-}
 case "$tier" in
 '' | --quick | --long) ;;
 *)
-    sed -n '2,8p' "$0" >&2
+    sed -n '2,10p' "$0" >&2
     exit 2
     ;;
 esac
@@ -20,6 +22,7 @@ esac
 jobs=$(nproc)
 passed=0
 failed=0
+not_run=()
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -43,7 +46,7 @@ configure_and_build() { # configure_and_build FOLDER [CMAKE_OPTION...]
         return 1
     fi
     # Warnings are shown: the build is meant to have none.
-    grep -E 'warning:' "$log" | sort -u | head -n 20
+    grep -E 'warning( #[0-9]+-D)? ?:' "$log" | sort -u | head -n 20
     return 0
 }
 
@@ -69,8 +72,37 @@ setup=()
 [ "$tier" != --long ] || setup=(--fuzz)
 tools/setup.sh "${setup[@]}" || exit 1
 
+say "the compiler for device code"
+cuda=(-DBRIM_CUDA=OFF)
+if nvcc=$(tools/cuda_toolchain.sh); then
+    echo "$nvcc"
+    cuda=(-DBRIM_CUDA=ON "-DBRIM_NVCC=$nvcc" -DBRIM_CUDA_ONLY=)
+else
+    not_run+=("device images: no CUDA compiler, so none was built, embedded or reported")
+fi
+
 say "release build"
-configure_and_build build || exit 1
+configure_and_build build "${cuda[@]}" || exit 1
+# The other builds embed the same images.
+cuda=("-DBRIM_CUDA_IMAGES=$PWD/build/cuda")
+
+if [ -n "$nvcc" ]; then
+    say "device images: registers, spills, size"
+    if tools/image_report build/cuda; then
+        passed=$((passed + 1))
+    else
+        fail "tools/image_report build/cuda"
+    fi
+    say "the programs of bench/peers, compiled"
+    if ! echo '#include <cublas_v2.h>' | "$nvcc" -E -x cu - >/dev/null 2>&1; then
+        not_run+=("bench/peers: cuBLAS is not installed, so they were not compiled")
+    elif cmake --build build --target peers >"$log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        tail -n 20 "$log"
+        fail "cmake --build build --target peers"
+    fi
+fi
 
 say "the model for the tests"
 export BRIM_MODELS=${BRIM_MODELS:-$PWD/models}
@@ -85,11 +117,11 @@ run_tests build
 
 if [ "$tier" != --quick ]; then
     say "address and undefined behaviour sanitizers"
-    if configure_and_build build-asan -DBRIM_SANITIZE=address,undefined -DBRIM_BENCH=OFF; then
+    if configure_and_build build-asan "${cuda[@]}" -DBRIM_SANITIZE=address,undefined -DBRIM_BENCH=OFF; then
         UBSAN_OPTIONS=print_stacktrace=1 run_tests build-asan -LE once
     fi
     say "thread sanitizer"
-    if configure_and_build build-tsan -DBRIM_SANITIZE=thread -DBRIM_BENCH=OFF; then
+    if configure_and_build build-tsan "${cuda[@]}" -DBRIM_SANITIZE=thread -DBRIM_BENCH=OFF; then
         run_tests build-tsan -L threads
     fi
 fi
@@ -97,7 +129,7 @@ fi
 if [ "$tier" = --long ]; then
     seconds=${BRIM_FUZZ_SECONDS:-600}
     say "fuzzers, $seconds s each"
-    if configure_and_build build-fuzz -DCMAKE_C_COMPILER=clang -DBRIM_FUZZ=ON -DBRIM_BENCH=OFF \
+    if configure_and_build build-fuzz "${cuda[@]}" -DCMAKE_C_COMPILER=clang -DBRIM_FUZZ=ON -DBRIM_BENCH=OFF \
         -DBRIM_SANITIZE=address,undefined; then
         for program in build-fuzz/fuzz/fuzz_*; do
             name=$(basename "$program")
@@ -115,5 +147,11 @@ if [ "$tier" = --long ]; then
     fi
 fi
 
-printf '\n%d passed, %d failed\n' "$passed" "$failed"
+printf '\n'
+skipped=
+if [ ${#not_run[@]} -gt 0 ]; then
+    printf 'not run: %s\n' "${not_run[@]}"
+    skipped=", ${#not_run[@]} skipped"
+fi
+printf '%d passed, %d failed%s\n' "$passed" "$failed" "$skipped"
 [ "$failed" = 0 ]

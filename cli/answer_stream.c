@@ -291,8 +291,9 @@ static void print_bandwidth(const answer *a)
     double limit, age_s, rate = answer_decode_gb_s(a);
     char age[32];
     fprintf(stderr, ", %.1f GB/s", rate);
-    if (!cli_probe_bandwidth(a->settings->model->c, &limit, &age_s)) {
-        fprintf(stderr, " (no probe yet: brim hw)");
+    if (!cli_model_bandwidth(a->settings->model, &limit, &age_s)) {
+        if (!a->settings->model->device)
+            fprintf(stderr, " (no probe yet: brim hw)");
         return;
     }
     cli_age_text(age, age_s);
@@ -349,13 +350,13 @@ json_t *answer_json(const answer *a)
     cli_model *m = a->settings->model;
     char hash[24];
     double limit = 0, age_s = 0;
-    bool probed = cli_probe_bandwidth(m->c, &limit, &age_s);
+    bool probed = cli_model_bandwidth(m, &limit, &age_s);
     snprintf(hash, sizeof hash, "%016" PRIx64, a->logits_hash);
     json_t *text = json_stringn(a->text, a->text_size);
     double gb_s = answer_decode_gb_s(a);
     return json_pack(
         "{s:s, s:o, s:o, s:I, s:I, s:s, s:i, s:s, s:I, s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, "
-        "s:o}",
+        "s:o, s:s}",
         "model", cli_model_name(m), "text", text, "tokens", token_list(a), "token_count",
         (json_int_t)a->token_count, "prompt_tokens", (json_int_t)a->prompt_tokens, "stop_reason",
         answer_end_name(a->end), "lanes", (int)brim_runner_lanes(m->runner), "numerics",
@@ -365,5 +366,5 @@ json_t *answer_json(const answer *a)
         real_or_null(answer_decode_tok_s(a)), "decode_gb_s", real_or_null(gb_s), "bandwidth_pct",
         probed && gb_s > 0 ? json_real(100 * gb_s / limit) : json_null(), "probe_gb_s",
         probed ? json_real(limit) : json_null(), "probe_age_s",
-        probed ? json_real(age_s) : json_null());
+        probed ? json_real(age_s) : json_null(), "device", m->device_name);
 }

@@ -42,6 +42,7 @@ typedef struct bench {
     brim_token *tokens;
     bench_row *rows;
     size_t row_count;
+    bool on_device; /* then the CPU's probes say nothing */
     brim_hw_probe probe;
     bool probed;
 } bench;
@@ -96,7 +97,8 @@ static bool parse(bench *b, int argc, char **argv, int *code)
             "(probed before and after) and of the arithmetic (from `brim hw`) of this machine.",
         .examples = "  brim bench smollm2-135m\n"
                     "  brim bench smollm2-135m -p 0 -n 64,256 -t 1,2 -o csv\n"
-                    "  brim bench smollm2-135m --json > bench.json\n",
+                    "  brim bench smollm2-135m --json > bench.json\n"
+                    "  brim bench llama-3.1-8b --device cuda -p 0 -n 256\n",
         .options = options,
         .option_count = CLI_COUNT(options),
         .args_min = 1,
@@ -237,14 +239,21 @@ static void derive(bench *b, bench_row *row)
     row->gb_s = (decode_bytes - (double)b->head_bytes) * steps / row->tokens * row->tok_s * 1e-9;
     row->gop_s =
         ((double)config->flops_per_token - 2 * (double)b->head_elements) * row->tok_s * 1e-9;
-    row->probe_gop_s = int8_rate(b) * row->threads;
+    row->probe_gop_s = b->on_device ? 0 : int8_rate(b) * row->threads;
+}
+
+/* Read bandwidth of where the model runs; 0: not probed. */
+static brim_status probe_read(const bench *b, double *out, uint32_t threads)
+{
+    *out = 0;
+    return b->on_device ? BRIM_OK : brim_hw_probe_read(out, b->c->ctx, threads, 0);
 }
 
 static brim_status run_row(bench *b, bench_row *row)
 {
     double ignored;
     show(b, row, "probing", 0);
-    brim_status status = brim_hw_probe_read(&row->probe_before, b->c->ctx, row->threads, 0);
+    brim_status status = probe_read(b, &row->probe_before, row->threads);
     if (status == BRIM_OK) {
         show(b, row, "warming up", 0);
         status = run_once(b, row, &ignored);
@@ -258,7 +267,7 @@ static brim_status run_row(bench *b, bench_row *row)
     if (status != BRIM_OK)
         return status;
     show(b, row, "probing", 0);
-    status = brim_hw_probe_read(&row->probe_after, b->c->ctx, row->threads, 0);
+    status = probe_read(b, &row->probe_after, row->threads);
     summarise(row);
     derive(b, row);
     return status;
@@ -304,7 +313,9 @@ static int run_threads(bench *b, uint32_t threads)
 {
     int code = CLI_OK;
     b->execution.threads = threads;
-    if (!cli_model_runner(&b->model, &b->execution, positions_needed(b), &code))
+    if (threads)
+        b->execution.lanes = threads;
+    if (!cli_model_runner(&b->model, &b->execution, &code))
         return code;
     brim_status status = brim_session_create(&b->session, b->model.runner);
     if (status == BRIM_OK) {
@@ -325,6 +336,11 @@ static double probe_of(const bench_row *row)
     return (row->probe_before + row->probe_after) / 2;
 }
 
+static json_t *known(double value)
+{
+    return value > 0 ? json_real(value) : json_null();
+}
+
 static json_t *row_json(const bench *b, const bench_row *row)
 {
     char test[32];
@@ -333,16 +349,20 @@ static json_t *row_json(const bench *b, const bench_row *row)
     for (size_t i = 0; i < row->count; i++)
         json_array_append_new(samples, json_real(row->samples[i]));
     bool limited = row->prefill && row->probe_gop_s > 0;
+    const cli_model *m = &b->model;
     return json_pack(
-        "{s:s, s:s, s:I, s:s, s:i, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "model",
-        cli_model_name(&b->model), "test", test, "threads", (json_int_t)row->threads, "numerics",
-        brim_numerics_name(b->model.numerics), "repetitions", (int)row->count, "tok_s", row->tok_s,
-        "tok_s_spread", row->spread, "tok_s_samples", samples, "gb_s", row->gb_s, "probe_gb_s",
-        probe_of(row), "probe_gb_s_before", row->probe_before, "probe_gb_s_after", row->probe_after,
-        "bandwidth_pct", 100 * row->gb_s / probe_of(row), "gop_s",
+        "{s:s, s:s, s:I, s:s, s:i, s:f, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, "
+        "s:s?}",
+        "model", cli_model_name(&b->model), "test", test, "threads", (json_int_t)row->threads,
+        "numerics", brim_numerics_name(b->model.numerics), "repetitions", (int)row->count, "tok_s",
+        row->tok_s, "tok_s_spread", row->spread, "tok_s_samples", samples, "gb_s", row->gb_s,
+        "probe_gb_s", known(probe_of(row)), "probe_gb_s_before", known(row->probe_before),
+        "probe_gb_s_after", known(row->probe_after), "bandwidth_pct",
+        b->on_device ? json_null() : json_real(100 * row->gb_s / probe_of(row)), "gop_s",
         row->prefill ? json_real(row->gop_s) : json_null(), "probe_gop_s",
         limited ? json_real(row->probe_gop_s) : json_null(), "arithmetic_pct",
-        limited ? json_real(100 * row->gop_s / row->probe_gop_s) : json_null());
+        limited ? json_real(100 * row->gop_s / row->probe_gop_s) : json_null(), "device",
+        m->device_name, "device_model", m->device_model[0] ? m->device_model : NULL);
 }
 
 static int print_json(const bench *b)
@@ -367,8 +387,13 @@ static void fill_row(const bench *b, brim_table *table, const bench_row *row)
     brim_table_cell(table, "%.2f", row->tok_s);
     brim_table_cell(table, "%.2f", row->spread);
     brim_table_cell(table, "%.2f", row->gb_s);
-    brim_table_cell(table, "%.2f", probe_of(row));
-    brim_table_cell(table, "%.1f", 100 * row->gb_s / probe_of(row));
+    if (b->on_device) {
+        brim_table_cell(table, "%s", "");
+        brim_table_cell(table, "%s", "");
+    } else {
+        brim_table_cell(table, "%.2f", probe_of(row));
+        brim_table_cell(table, "%.1f", 100 * row->gb_s / probe_of(row));
+    }
     if (!row->prefill)
         return;
     brim_table_cell(table, "%.1f", row->gop_s);
@@ -415,13 +440,18 @@ static bool prepare(bench *b, int *code)
     if (!cli_model_open(&b->model, b->c, b->c->args[0], code))
         return false;
     measure_head(b);
+    b->execution.context = positions_needed(b);
     if (!cli_model_load(&b->model, &b->execution, code))
         return false;
-    b->probed = brim_hw_probe_load(&b->probe, b->c->ctx) == BRIM_OK;
+    b->on_device = b->model.device != NULL;
+    if (b->on_device)
+        b->head_bytes = 2 * b->head_elements;
+    b->probed = !b->on_device && brim_hw_probe_load(&b->probe, b->c->ctx) == BRIM_OK;
     if (b->threads.count == 0)
         b->threads = (number_list){.items = {0}, .count = 1};
-    b->prefill_rows = b->execution.prefill_rows ? (uint32_t)b->execution.prefill_rows
-                                                : brim_runner_desc_default().prefill_rows;
+    b->prefill_rows = b->on_device                ? BRIM_DECODE_ROWS
+                      : b->execution.prefill_rows ? (uint32_t)b->execution.prefill_rows
+                                                  : brim_runner_desc_default().prefill_rows;
     uint32_t count = positions_needed(b), vocab = brim_llm_config(b->model.llm)->vocab_size;
     b->rows = calloc((b->prompts.count + b->answers.count) * b->threads.count, sizeof *b->rows);
     b->tokens = calloc(count, sizeof *b->tokens);
@@ -437,7 +467,7 @@ static bool prepare(bench *b, int *code)
 
 static int print_results(const bench *b)
 {
-    if (!b->probed && b->prompts.count && b->style != 2)
+    if (!b->probed && !b->on_device && b->prompts.count && b->style != 2)
         fputs(
             "brim bench: the per cent of the arithmetic needs a probe of this machine: `brim hw`\n",
             stderr);

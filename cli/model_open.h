@@ -16,14 +16,19 @@ typedef struct cli_model {
     brim_llm *llm;
     brim_runner *runner; /* NULL before cli_model_runner() */
     brim_numerics numerics;
+    brim_device *device;   /* of the weights; NULL: the CPU, with tiles of the file's own types */
+    char device_name[160]; /* "cpu", "cuda:0", "resident" */
+    char device_model[96]; /* "NVIDIA H200"; "" for the CPU */
 } cli_model;
 
 /* How a model is executed. Zero, in every number, is the default of brim_runner_desc. */
 typedef struct cli_execution {
-    int64_t threads, prefill_rows, redo_per_mille, seed_order;
-    int numerics; /* index in the words of the option; a brim_numerics */
-    int executor; /* 0: CPU, 1: reference */
-    int isa;      /* a brim_isa; -1: the executor's own choice */
+    int64_t threads, lanes, prefill_rows, redo_per_mille, seed_order;
+    const char *device; /* NULL: as $BRIM_DEVICE says, else auto */
+    uint32_t context;   /* positions that the runner will have; 0: the default */
+    int numerics;       /* index in the words of the option; a brim_numerics */
+    int executor;       /* 0: CPU, 1: reference */
+    int isa;            /* a brim_isa; -1: the executor's own choice */
     bool pin;
     uint32_t trace_events;
 } cli_execution;
@@ -35,6 +40,10 @@ typedef struct cli_execution {
 
 /* clang-format off */
 #define CLI_EXECUTION_OPTIONS(x)                                                                   \
+    CLI_TEXT("device", 0, "cpu|cuda[:N]|auto", &(x)->device,                                       \
+             "where the model runs (default: $BRIM_DEVICE, else auto: a GPU if there is one)"),    \
+    CLI_INT("lanes", 0, "N", &(x)->lanes, 1, BRIM_LANES_MAX,                                       \
+            "lanes of the program (default: one a thread; on a GPU one a multiprocessor)"),        \
     CLI_CHOICE("numerics", 0, "default|exact", &(x)->numerics,                                     \
                "exact: float32 activations and KV cache, slower"),                                 \
     CLI_CHOICE("executor", 0, "cpu|reference", &(x)->executor,                                     \
@@ -53,10 +62,11 @@ typedef struct cli_execution {
 /* Opens the file, the tokenizer and nothing else. False: the failure was printed and *code is the
  * exit code; cli_model_done() is called in either case. */
 bool cli_model_open(cli_model *m, cli *c, const char *name, int *code);
-/* Makes the weights' tiles, with a progress bar, and closes the file. */
+/* Opens the device and puts the weights there, with a progress bar, and closes the file. Says what
+ * it uses, unless that is the CPU because there is no GPU. */
 bool cli_model_load(cli_model *m, const cli_execution *x, int *code);
-/* Makes a runner for one session of `context` positions (0: the default). */
-bool cli_model_runner(cli_model *m, const cli_execution *x, uint32_t context, int *code);
+/* Makes a runner for one session of x->context positions. */
+bool cli_model_runner(cli_model *m, const cli_execution *x, int *code);
 void cli_model_runner_done(cli_model *m);
 void cli_model_done(cli_model *m);
 /* The model's own name, or its file's. */
@@ -68,8 +78,9 @@ void cli_model_catch_interrupt(const cli_model *m);
 /* Bytes of KV cache read by a step that evaluates the token at `position`. */
 double cli_model_kv_read(const cli_model *m, uint64_t position);
 
-/* The best read bandwidth of the cached probe in GB/s and its age; false when there is none. */
-bool cli_probe_bandwidth(cli *c, double *out_gb_s, double *out_age_s);
+/* The best read bandwidth of the cached probe of where the model runs, in GB/s, and its age; false
+ * when there is none. */
+bool cli_model_bandwidth(const cli_model *m, double *out_gb_s, double *out_age_s);
 /* "12 minutes ago" */
 void cli_age_text(char out[32], double seconds);
 

@@ -192,13 +192,14 @@ static int print_result(perplexity *p)
             "the model's logits are not finite; `brim inspect` shows what the file holds");
     if (p->c->json)
         return cli_print_json(
-            p->c, json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:i, s:s, s:s?}",
-                            "model", cli_model_name(m), "perplexity", exp(mean), "mean_nll", mean,
-                            "mean_nll_error", error, "tokens", (json_int_t)p->tokens.count,
-                            "scored", (json_int_t)p->scored, "chunk", (json_int_t)p->chunk,
-                            "chunks", (json_int_t)p->chunks, "seconds", p->seconds, "tok_s", rate,
-                            "lanes", (int)brim_runner_lanes(m->runner), "numerics",
-                            brim_numerics_name(m->numerics), "logits", p->save_path));
+            p->c,
+            json_pack(
+                "{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:i, s:s, s:s?, s:s}", "model",
+                cli_model_name(m), "perplexity", exp(mean), "mean_nll", mean, "mean_nll_error",
+                error, "tokens", (json_int_t)p->tokens.count, "scored", (json_int_t)p->scored,
+                "chunk", (json_int_t)p->chunk, "chunks", (json_int_t)p->chunks, "seconds",
+                p->seconds, "tok_s", rate, "lanes", (int)brim_runner_lanes(m->runner), "numerics",
+                brim_numerics_name(m->numerics), "logits", p->save_path, "device", m->device_name));
     printf("perplexity  %.6f\n", exp(mean));
     printf("mean NLL    %.9f +- %.6f nats\n", mean, error);
     printf("tokens      %zu in %llu chunk%s of %lld, %llu scored\n", p->tokens.count,
@@ -293,9 +294,10 @@ int brim_cli_perplexity(cli *c, int argc, char **argv)
     int code;
     if (!parse(&p, argc, argv, &code))
         return code;
+    p.execution.context = (uint32_t)p.chunk;
     if (cli_model_open(&p.model, c, c->args[0], &code) &&
         cli_model_load(&p.model, &p.execution, &code) && read_tokens(&p, &code) &&
-        cli_model_runner(&p.model, &p.execution, (uint32_t)p.chunk, &code))
+        cli_model_runner(&p.model, &p.execution, &code))
         code = measure(&p);
     if (p.save)
         fclose(p.save);

@@ -69,15 +69,14 @@ static int write_text(cli *c, const char *path, const char *text, size_t size)
                             path ? path : "standard output");
 }
 
-static int dump_model(cli *c, const cli_execution *x, int64_t context, bool prefill,
-                      const char *output)
+static int dump_model(cli *c, const cli_execution *x, bool prefill, const char *output)
 {
     cli_model model = {0};
     int code = CLI_FAILED;
     char *text = NULL;
     size_t size = 0;
     if (cli_model_open(&model, c, c->args[0], &code) && cli_model_load(&model, x, &code) &&
-        cli_model_runner(&model, x, (uint32_t)context, &code)) {
+        cli_model_runner(&model, x, &code)) {
         brim_status status =
             brim_program_dump(&text, &size, brim_runner_program(model.runner, prefill), c->ctx);
         code = status == BRIM_OK ? write_text(c, output, text, size) : cli_fail(c, status);
@@ -92,6 +91,7 @@ static int program_dump(cli *c, int argc, char **argv)
     cli_execution x = CLI_EXECUTION_DEFAULT;
     int64_t context = 0;
     bool prefill = false;
+    int device = 0;
     const char *output = NULL;
     const cli_option options[] = {
         CLI_INT("lanes", 0, "N", &x.threads, 1, BRIM_LANES_MAX,
@@ -102,6 +102,7 @@ static int program_dump(cli *c, int argc, char **argv)
         CLI_INT("ctx", 0, "N", &context, 0, 1 << 20, "positions (default: as brim run)"),
         CLI_CHOICE("numerics", 0, "default|exact", &x.numerics,
                    "exact: float32 activations and KV cache"),
+        CLI_CHOICE("device", 0, "cpu|resident", &device, "resident: the program of a GPU"),
         CLI_TEXT("output", 'o', "FILE", &output, "write there (default: standard output)"),
     };
     const cli_spec spec = {
@@ -117,7 +118,9 @@ static int program_dump(cli *c, int argc, char **argv)
     int code;
     if (!cli_parse(c, &spec, argc, argv, &code))
         return code;
-    return dump_model(c, &x, context, prefill, output);
+    x.device = device ? "resident" : "cpu";
+    x.context = (uint32_t)context;
+    return dump_model(c, &x, prefill, output);
 }
 
 /* ---- check ---- */

@@ -147,7 +147,8 @@ static bool parse(run_state *r, run_options *o, int argc, char **argv, int *code
                     "  git diff | brim run smollm2-135m --system \"Summarise the change.\"\n"
                     "  brim run smollm2-135m --raw \"Once upon a time\" -n 64 --seed 7\n"
                     "  brim run smollm2-135m \"Hello\" --greedy --json | jq .decode_tok_s\n"
-                    "  brim run smollm2-135m \"Hello\" --trace trace.svg\n",
+                    "  brim run smollm2-135m \"Hello\" --trace trace.svg\n"
+                    "  brim run llama-3.1-8b \"Hello\" --device cuda:1\n",
         .options = options,
         .option_count = CLI_COUNT(options),
         .args_min = 1,
@@ -304,8 +305,7 @@ static bool start(run_state *r, const run_options *o, int *code)
 {
     cli_model *m = &r->model;
     if (!cli_model_open(m, r->c, r->c->args[0], code) || !choose_template(r, o, code) ||
-        !cli_model_load(m, &r->execution, code) ||
-        !cli_model_runner(m, &r->execution, (uint32_t)o->context, code))
+        !cli_model_load(m, &r->execution, code) || !cli_model_runner(m, &r->execution, code))
         return false;
     r->settings.model = m;
     brim_status status = brim_session_create(&r->settings.session, m->runner);
@@ -333,6 +333,7 @@ int brim_cli_run(cli *c, int argc, char **argv)
     if (!parse(&r, &o, argc, argv, &code) || !take_prompt(&r, &text, &size, &code))
         return code;
     take_sampling(&r, &o);
+    r.execution.context = (uint32_t)o.context;
     r.settings.quiet = r.settings.hash = c->json;
     if (start(&r, &o, &code)) {
         say_context(&r, &o);

@@ -4,6 +4,10 @@
  * lanes, one program for few rows (decode) and one for many (prefill), and a pool of KV blocks. A
  * brim_session is one timeline in a runner: its tokens, its KV blocks, its position.
  *
+ * Weights may live on a device (brim_llm_desc.device): then they are 16-bit floats, and the runner
+ * has resident programs, of 1 and of 8 rows, which a GPU executes as one kernel, a lane a
+ * multiprocessor. The CPU executes the same programs if the device is the CPU.
+ *
  * The same tokens give the same bits of logits whatever the number of lanes, the way in which a
  * prompt is split into steps, and the other sessions in a step.
  *
@@ -28,27 +32,46 @@ typedef struct brim_llm_desc {
     void (*progress)(uint64_t done, uint64_t total,
                      void *user); /* bytes; may be NULL; one thread at a time */
     void *user;
+    /* Where the weights live. NULL: in the host's memory, in the file's own quantisation. Else all
+     * of them in one block of this device's memory, as 16-bit floats, for programs that keep the
+     * whole token on the device; it must outlive the model. */
+    brim_device *device;
+    /* With a device: what its runners will have, so that memory is checked before weights are
+     * copied. 0: as brim_runner_desc. */
+    uint32_t context, sessions;
     uint32_t do_not_set;
 } brim_llm_desc;
 
 BRIM_API brim_llm_desc brim_llm_desc_default(void);
 /* Reads the architecture and turns every matrix into tiles; the file's pages are let go as it
  * goes, and the file may be closed afterwards. Errors: those of brim_model_config_read();
- * FORMAT, id "llm.values" (a norm or bias that is not finite); NO_MEMORY. */
+ * FORMAT, id "llm.values" (a norm or bias that is not finite); NO_MEMORY. With a device:
+ * UNSUPPORTED, ids "resident.model" (what its programs lack), "tile.range" (a weight beyond F16);
+ * NO_MEMORY, id "resident.memory" (how much is needed, free and missing), before anything is
+ * copied. */
 BRIM_API brim_status brim_llm_create(brim_llm **out, brim_context *ctx, const brim_model_file *file,
                                      const brim_llm_desc *desc);
 BRIM_API void brim_llm_destroy(brim_llm *llm);
 BRIM_API const brim_model_config *brim_llm_config(const brim_llm *llm);
 /* Bytes of tiles read for one decoded token (all layers and the head). */
 BRIM_API uint64_t brim_llm_decode_bytes(const brim_llm *llm);
+/* The device of the weights; NULL when they are tiles in the host's memory. */
+BRIM_API brim_device *brim_llm_device(const brim_llm *llm);
+/* The type of the weights there: BF16 if every matrix of the file is, else F16. False without a
+ * device. */
+BRIM_API bool brim_llm_device_type(brim_dtype *out, const brim_llm *llm);
 
 /* ---- runners ---- */
 
 /* default: activations rounded to 16 bits a block of 32, KV cache in f16.
- * exact: float32 activations and KV cache. */
+ * exact: float32 activations and KV cache.
+ * resident: that of models whose weights live on a device: weights and activations of one 16-bit
+ * float type, sums in float32 in the order of a matrix unit, KV cache in f16. It is taken for such
+ * models, and cannot be asked of others. */
 #define BRIM_NUMERICS_LIST(X)                                                                      \
     X(DEFAULT, "default")                                                                          \
-    X(EXACT, "exact")
+    X(EXACT, "exact")                                                                              \
+    X(RESIDENT, "resident")
 
 typedef enum brim_numerics {
 #define BRIM_NUMERICS_ENUM(name, text) BRIM_NUMERICS_##name,
@@ -61,23 +84,26 @@ BRIM_API bool brim_numerics_parse(brim_numerics *out, const char *name);
 typedef struct brim_runner brim_runner;
 
 typedef struct brim_runner_desc {
-    uint32_t lanes;        /* 0: one a CPU that this process may use */
-    uint32_t context;      /* positions a session may have; 0: the trained length, at most 4,096 */
-    uint32_t sessions;     /* at most that many at a time; default 1 */
-    uint32_t kv_blocks;    /* of 32 positions, for all sessions; 0: enough for all of them */
-    uint32_t prefill_rows; /* rows of a prefill step; default 64 */
-    brim_numerics numerics;
-    brim_executor_desc executor;
+    uint32_t lanes;         /* 0: one a CPU that this process may use; CUDA: one a multiprocessor */
+    uint32_t context;       /* positions a session may have; 0: the trained length, at most 4,096 */
+    uint32_t sessions;      /* at most that many at a time; default 1 */
+    uint32_t kv_blocks;     /* of 32 positions, for all sessions; 0: enough for all of them */
+    uint32_t prefill_rows;  /* rows of a prefill step; default 64; resident: always 8 */
+    brim_numerics numerics; /* default: of models with a device, resident */
+    brim_executor_desc executor; /* its kind and device follow from a model's CUDA device */
     bool
         skip_check; /* do not check the programs (they are checked by default: some milliseconds) */
+    bool
+        long_programs; /* resident: those for long contexts at every position (a test: same bits) */
     uint32_t do_not_set;
 } brim_runner_desc;
 
 #define BRIM_DECODE_ROWS 8 /* rows of the decode program */
 
 BRIM_API brim_runner_desc brim_runner_desc_default(void);
-/* Errors: USAGE (context above what RoPE's table may hold, rows out of range), NO_MEMORY, REFUSED
- * (a program that does not pass its check). */
+/* Errors: USAGE (context above what RoPE's table may hold, rows out of range; id "runner.numerics":
+ * not those of this model), NO_MEMORY (id "resident.memory": the device's), REFUSED (a program that
+ * does not pass its check). */
 BRIM_API brim_status brim_runner_create(brim_runner **out, brim_context *ctx, const brim_llm *llm,
                                         const brim_runner_desc *desc);
 /* Every session must be destroyed before. */
@@ -85,7 +111,10 @@ BRIM_API void brim_runner_destroy(brim_runner *runner);
 BRIM_API uint32_t brim_runner_lanes(const brim_runner *runner);
 BRIM_API uint32_t brim_runner_context(const brim_runner *runner);
 BRIM_API uint64_t brim_runner_kv_bytes(const brim_runner *runner); /* of the pool, touched or not */
-/* The programs and their executors, for trace, dump and statistics. */
+/* The numerics that it has. */
+BRIM_API brim_numerics brim_runner_numerics(const brim_runner *runner);
+/* The programs and their executors, for trace, dump and statistics. Of a resident runner: those of
+ * 1 row, and of 8 rows, for contexts that are not long. */
 BRIM_API const brim_program *brim_runner_program(const brim_runner *runner, bool prefill);
 BRIM_API brim_executor *brim_runner_executor(brim_runner *runner, bool prefill);
 /* Ends the step that runs at the next instruction boundary. From any thread or a signal handler. */

@@ -19,6 +19,7 @@
 #ifndef BRIM_PROGRAM_H
 #define BRIM_PROGRAM_H
 
+#include "brim/device.h"
 #include "brim/dtype.h"
 #include "brim/hw.h"
 
@@ -62,13 +63,28 @@ typedef struct brim_buffer_desc {
     uint64_t size;    /* bytes of one copy, 1 .. 2^40 */
     brim_buffer_role role;
     bool parity; /* two copies: epoch e uses copy e % 2. Needed for next-epoch writes and packets */
+    bool mapped; /* host and program both touch it while the program runs (mail, results): on a
+                    device it lies in host memory that the device reaches */
 } brim_buffer_desc;
+
+/* layout, text. rows16: tiles of a multiple of 16 rows, for every type. mma8: tiles of 8 rows by
+ * all columns, for F16 and BF16 with columns in a multiple of 32: what the resident ops read. */
+#define BRIM_LAYOUT_LIST(X)                                                                        \
+    X(ROWS16, "rows16")                                                                            \
+    X(MMA8, "mma8")
+
+typedef enum brim_layout {
+#define BRIM_LAYOUT_ENUM(name, text) BRIM_LAYOUT_##name,
+    BRIM_LAYOUT_LIST(BRIM_LAYOUT_ENUM)
+#undef BRIM_LAYOUT_ENUM
+} brim_layout;
 
 /* A matrix stored as tiles, read-only, shared between programs. */
 typedef struct brim_tensor_desc {
     const char *name; /* unique, at most 63 bytes */
     brim_dtype type;
     uint32_t rows, cols;
+    brim_layout layout; /* default: rows16 */
 } brim_tensor_desc;
 
 typedef enum brim_access_kind { BRIM_READ, BRIM_WRITE, BRIM_APPEND } brim_access_kind;
@@ -260,7 +276,13 @@ BRIM_API brim_status brim_program_parse(brim_program **out, brim_context *ctx,
 
 /* ---- run ---- */
 
-typedef enum brim_executor_kind { BRIM_EXECUTOR_REFERENCE, BRIM_EXECUTOR_CPU } brim_executor_kind;
+/* cuda: one persistent kernel, a lane a multiprocessor, for programs of the resident ops ("r.*",
+ * docs/program.md). */
+typedef enum brim_executor_kind {
+    BRIM_EXECUTOR_REFERENCE,
+    BRIM_EXECUTOR_CPU,
+    BRIM_EXECUTOR_CUDA,
+} brim_executor_kind;
 
 typedef struct brim_executor_desc {
     brim_executor_kind kind;
@@ -273,6 +295,10 @@ typedef struct brim_executor_desc {
         redo_per_mille;  /* CPU: pieces redone at random by idle lanes though not overdue (tests) */
     uint32_t overdue_us; /* CPU: a piece is overdue after this plus twice its cost; default 20 */
     uint32_t trace_events; /* events kept a lane; 0: no trace */
+    brim_device *device;   /* CUDA: where it runs; must outlive the executor. Else NULL */
+    uint32_t watchdog_ms;  /* CUDA: a lane that waits longer ends the run; default 2,000 */
+    uint32_t ring_bytes;   /* CUDA: of shared memory for weights on their way; 0: all there is */
+    bool generic_image;    /* CUDA: the image for all architectures, even where there is a better */
     uint32_t do_not_set;
 } brim_executor_desc;
 
@@ -293,11 +319,23 @@ BRIM_API brim_status brim_executor_bind_buffer(brim_executor *executor, uint32_t
                                                void *memory);
 BRIM_API brim_status brim_executor_bind_tensor(brim_executor *executor, uint32_t tensor,
                                                const void *tiles);
+/* The same with memory of the executor's device (of a CPU executor: memory that the host can touch),
+ * from `offset` on, a multiple of 64. Several executors may share it. Errors: USAGE (another device,
+ * too small). */
+BRIM_API brim_status brim_executor_bind_memory(brim_executor *executor, uint32_t buffer,
+                                               brim_device_memory *memory, uint64_t offset);
+BRIM_API brim_status brim_executor_bind_tensor_memory(brim_executor *executor, uint32_t tensor,
+                                                      brim_device_memory *memory, uint64_t offset);
+/* Copies bytes of the copy of a buffer that epoch `epoch` uses; works for every executor. Only while
+ * nothing runs. Errors: USAGE (past the end), those of the device. */
+BRIM_API brim_status brim_executor_read(brim_executor *executor, void *out, uint32_t buffer,
+                                        uint64_t epoch, uint64_t offset, uint64_t size);
 /* Fills every buffer that is an input, a state or a constant, and every tensor that is not bound,
  * with values made from a seed, so that a program from a file can run: `brim program run`. Owned by
  * the executor. */
 BRIM_API brim_status brim_executor_fill(brim_executor *executor, uint64_t seed);
-/* The copy of a buffer that epoch `epoch` uses. */
+/* The copy of a buffer that epoch `epoch` uses; NULL where the host can't touch it: on a device,
+ * only inputs (which go there at every start), mapped buffers, and what the host has bound. */
 BRIM_API void *brim_executor_buffer(brim_executor *executor, uint32_t buffer, uint64_t epoch);
 /* The epoch that runs now or next; starts at 0. */
 BRIM_API uint64_t brim_executor_epoch(const brim_executor *executor);

@@ -4,7 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { BOUNCE_BYTES = 1 << 20 };
+#include "base/text.h"
+
+enum { BOUNCE_BYTES = 1 << 20, INDEX_MAX = 1023 };
 
 static const char *const kind_names[] = {
 #define KIND_NAME(name, text) text,
@@ -15,6 +17,7 @@ static const char *const kind_names[] = {
 static const brim__device_ops *const kind_ops[] = {
     [BRIM_DEVICE_CPU] = &brim__device_cpu,
     [BRIM_DEVICE_DUMMY] = &brim__device_dummy,
+    [BRIM_DEVICE_CUDA] = &brim__device_cuda,
 };
 _Static_assert(sizeof kind_ops / sizeof *kind_ops == BRIM_DEVICE_COUNT, "a back end for each kind");
 
@@ -34,18 +37,79 @@ bool brim_device_kind_parse(brim_device_kind *out, const char *name)
     return false;
 }
 
-brim_status brim_device_open(brim_device **out, brim_context *ctx, brim_device_kind kind)
+brim_status brim_device_parse(brim_device_kind *out_kind, uint32_t *out_index, const char *text)
 {
-    *out = NULL;
+    *out_kind = BRIM_DEVICE_CPU;
+    *out_index = 0;
+    char name[16];
+    size_t size = strcspn(text, ":");
+    uint64_t index = 0;
+    bool well = size < sizeof name;
+    if (well) {
+        memcpy(name, text, size);
+        name[size] = 0;
+        well = brim_device_kind_parse(out_kind, name);
+    }
+    if (well && text[size] == ':')
+        well = brim__parse_u64(&index, text + size + 1, 0, INDEX_MAX);
+    BRIM_FAIL_IF(!well, USAGE, "device.name",
+                 "'%.40s' is no device: cpu, cuda (the first GPU) or cuda:N", text);
+    *out_index = (uint32_t)index;
+    return BRIM_OK;
+}
+
+/* The devices of this kind; the kind is checked. */
+static brim_status count_of(uint32_t *out, brim_device_kind kind)
+{
+    *out = 0;
     BRIM_FAIL_IF((unsigned)kind >= BRIM_DEVICE_COUNT, USAGE, "device.kind",
                  "%u is no kind of device", (unsigned)kind);
+    if (kind_ops[kind]->count)
+        return kind_ops[kind]->count(out);
+    *out = 1;
+    return BRIM_OK;
+}
+
+uint32_t brim_device_count(brim_device_kind kind)
+{
+    uint32_t count;
+    return count_of(&count, kind) == BRIM_OK ? count : 0;
+}
+
+brim_status brim_device_usable(brim_device_kind kind, uint32_t index)
+{
+    uint32_t count;
+    BRIM_TRY(count_of(&count, kind));
+    BRIM_FAIL_IF(
+        index >= count, NOT_FOUND, kind == BRIM_DEVICE_CUDA ? "cuda.index" : "device.index",
+        "there is no device %s:%u: this machine has %u of them, counted from 0%s", kind_names[kind],
+        index, count, kind == BRIM_DEVICE_CUDA ? " (CUDA_VISIBLE_DEVICES may hide some)" : "");
+    return BRIM_OK;
+}
+
+brim_status brim_device_open_index(brim_device **out, brim_context *ctx, brim_device_kind kind,
+                                   uint32_t index)
+{
+    *out = NULL;
+    BRIM_TRY(brim_device_usable(kind, index));
     brim_device *device;
     BRIM_CALLOC(ctx, device, 1);
     device->ctx = ctx;
     device->kind = kind;
+    device->index = index;
     device->ops = kind_ops[kind];
+    brim_status status = device->ops->open ? device->ops->open(device) : BRIM_OK;
+    if (status != BRIM_OK) {
+        brim__free(ctx, device);
+        return status;
+    }
     *out = device;
     return BRIM_OK;
+}
+
+brim_status brim_device_open(brim_device **out, brim_context *ctx, brim_device_kind kind)
+{
+    return brim_device_open_index(out, ctx, kind, 0);
 }
 
 void brim_device_close(brim_device *device)
@@ -55,6 +119,8 @@ void brim_device_close(brim_device *device)
     if (device->memory_count)
         brim__log(device->ctx, BRIM_LOG_ERROR, "device %s closed with %llu blocks still in use",
                   kind_names[device->kind], (unsigned long long)device->memory_count);
+    if (device->ops->close)
+        device->ops->close(device);
     brim__free(device->ctx, device);
 }
 
@@ -62,6 +128,7 @@ brim_status brim_device_query(brim_device_info *out, brim_device *device)
 {
     memset(out, 0, sizeof *out);
     out->kind = device->kind;
+    out->index = device->index;
     out->host_accessible = device->ops->host != NULL;
     return device->ops->query(device, out);
 }

@@ -10,6 +10,11 @@
 #include "brim/device.h"
 
 typedef struct brim__device_ops {
+    /* Devices of this kind; NULL: one, always there. Fails when the driver is missing. */
+    brim_status (*count)(uint32_t *out);
+    /* Sets device->state; the index is legal. NULL: there is nothing to do. */
+    brim_status (*open)(brim_device *device);
+    void (*close)(brim_device *device);
     brim_status (*query)(brim_device *device, brim_device_info *out);
     /* Sets memory->handle, which only the back end looks into. */
     brim_status (*alloc)(brim_device *device, brim_device_memory *memory);
@@ -26,6 +31,8 @@ struct brim_device {
     brim_context *ctx;
     const brim__device_ops *ops;
     brim_device_kind kind;
+    uint32_t index;
+    void *state;           /* of the back end */
     uint64_t memory_count; /* blocks not freed yet */
     uint64_t call_count;   /* of the dummy */
     uint64_t fail_at;      /* the dummy's call that fails, by call_count; 0: none */
@@ -37,6 +44,6 @@ struct brim_device_memory {
     void *handle;
 };
 
-extern const brim__device_ops brim__device_cpu, brim__device_dummy;
+extern const brim__device_ops brim__device_cpu, brim__device_dummy, brim__device_cuda;
 
 #endif

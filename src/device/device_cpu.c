@@ -47,5 +47,12 @@ static brim_status cpu_copy(brim_device_memory *to, size_t to_offset,
     return cpu_write(to, to_offset, (const char *)from->handle + from_offset, size);
 }
 
-const brim__device_ops brim__device_cpu = {cpu_query, cpu_alloc, cpu_free, cpu_host,
-                                           cpu_write, cpu_read,  cpu_copy};
+const brim__device_ops brim__device_cpu = {
+    .query = cpu_query,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .host = cpu_host,
+    .write = cpu_write,
+    .read = cpu_read,
+    .copy = cpu_copy,
+};

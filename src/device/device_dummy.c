@@ -63,8 +63,14 @@ static brim_status dummy_copy(brim_device_memory *to, size_t to_offset,
     return BRIM_OK;
 }
 
-const brim__device_ops brim__device_dummy = {dummy_query, dummy_alloc, dummy_free, NULL,
-                                             dummy_write, dummy_read,  dummy_copy};
+const brim__device_ops brim__device_dummy = {
+    .query = dummy_query,
+    .alloc = dummy_alloc,
+    .free = dummy_free,
+    .write = dummy_write,
+    .read = dummy_read,
+    .copy = dummy_copy,
+};
 
 uint64_t brim_device_dummy_calls(const brim_device *device)
 {

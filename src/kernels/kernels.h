@@ -94,6 +94,55 @@ void brim__tile_row(float *out, const brim__tiling *t, const void *tiles, uint32
 /* The same from a row in the file's layout: the oracle of the above. */
 void brim__dequantize_row(float *out, brim_dtype type, const void *row, uint32_t cols);
 
+/* ---- tiles for a matrix unit ---- */
+
+/* The second way a matrix may lie in memory, for F16 and BF16 with columns in a multiple of 32:
+ * tiles of 8 rows by all columns, one after another, a tile being cols / 32 granules, each
+ * u16 w[8][32]: element (r, c) is at 2 * (r / 8 * 8 * cols + c / 32 * 256 + r % 8 * 32 + c % 32).
+ * Rows are padded with zeros to a multiple of 8. A tiling of this kind has tile_rows
+ * BRIM__MMA8_ROWS, one column block, and cells of 512 bytes. */
+enum { BRIM__MMA8_ROWS = 8, BRIM__MMA8_COLS = 32, BRIM__MMA8_SOURCES_MAX = 3 };
+
+static inline bool brim__tiling_is_mma8(const brim__tiling *t)
+{
+    return t->tile_rows == BRIM__MMA8_ROWS;
+}
+/* Errors: UNSUPPORTED, id "tile.shape": another type, no rows, or other columns. */
+brim_status brim__tiling_mma8(brim__tiling *out, brim_dtype type, uint32_t rows, uint32_t cols);
+
+/* Where the rows of a packed matrix come from: `row_count` rows in the file's layout, of any type,
+ * as wide as the matrix. */
+typedef struct brim__mma8_source {
+    const void *rows;
+    brim_dtype type;
+    uint32_t row_count;
+} brim__mma8_source;
+
+/* The matrix's rows are those of source 0, then of source 1, ... ; or, with two sources of the same
+ * number of rows, interleaved: row 2i is row i of source 0, row 2i + 1 row i of source 1. */
+typedef struct brim__mma8_matrix {
+    brim__mma8_source sources[BRIM__MMA8_SOURCES_MAX];
+    uint32_t source_count;
+    bool interleaved;
+} brim__mma8_matrix;
+
+/* Packs row blocks [first, first + count) of a matrix whose rows the sources have; `dst` is where
+ * row block `first` goes. A source of the tiling's type is copied bit by bit; another one is
+ * dequantised and rounded to nearest even. `scratch` has room for cols floats; it may be NULL when
+ * all sources have the tiling's type. Errors: UNSUPPORTED, id "tile.range": a finite value is
+ * beyond the type's range (`name` says whose); USAGE, id "tile.sources": the sources' rows are not
+ * the matrix's. */
+brim_status brim__tile_mma8_pack(void *dst, const brim__tiling *t, const brim__mma8_matrix *matrix,
+                                 uint32_t first, uint32_t count, float *scratch, const char *name);
+
+/* n 16-bit floats of type F16 or BF16 as floats, exactly; and back: to nearest even, overflow to
+ * infinity, every NaN to 0x7fff. */
+void brim__halves_widen(float *out, brim_dtype type, const uint16_t *halves, size_t n);
+void brim__halves_round(uint16_t *out, brim_dtype type, const float *x, size_t n);
+
+/* Row `row` of the packed matrix as floats, out[cols]. */
+void brim__tile_mma8_row(float *out, const brim__tiling *t, const void *tiles, uint32_t row);
+
 /* ---- attention's KV cache ---- */
 
 /* Positions lie in blocks of 32 of one pool; a (layer, KV head) has its K and its V part. In a

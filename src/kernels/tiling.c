@@ -75,6 +75,32 @@ brim_status brim__tiling_of(brim__tiling *out, brim_dtype type, uint32_t rows, u
     return BRIM_OK;
 }
 
+brim_status brim__tiling_mma8(brim__tiling *out, brim_dtype type, uint32_t rows, uint32_t cols)
+{
+    BRIM_FAIL_IF((type != BRIM_DTYPE_F16 && type != BRIM_DTYPE_BF16) || rows == 0 || cols == 0 ||
+                     cols % BRIM__MMA8_COLS != 0,
+                 UNSUPPORTED, "tile.shape",
+                 "a matrix of type %u, %u rows by %u columns has no tiles of 8 rows: they need F16 "
+                 "or BF16, at least one row, and columns in a multiple of %d",
+                 (unsigned)type, rows, cols, BRIM__MMA8_COLS);
+    uint32_t row_blocks = rows / BRIM__MMA8_ROWS + (rows % BRIM__MMA8_ROWS != 0);
+    uint64_t row_block_bytes = 2 * (uint64_t)BRIM__MMA8_ROWS * cols;
+    *out = (brim__tiling){
+        .type = type,
+        .rows = rows,
+        .cols = cols,
+        .tile_rows = BRIM__MMA8_ROWS,
+        .tile_cols = cols,
+        .row_blocks = row_blocks,
+        .col_blocks = 1,
+        .cell_cols = BRIM__MMA8_COLS,
+        .cell_bytes = 2 * BRIM__MMA8_ROWS * BRIM__MMA8_COLS,
+        .row_block_bytes = row_block_bytes,
+        .bytes = row_blocks * row_block_bytes,
+    };
+    return BRIM_OK;
+}
+
 /* The fifth (and sixth) bit of column `col` of row `row`, already shifted to its place. */
 static uint32_t high_bits(const uint8_t *high, uint32_t planes, uint32_t row, uint32_t col)
 {
@@ -162,7 +188,7 @@ void brim__cell_row_floats(float out[32], brim_dtype type, const uint8_t *cell, 
 
 void brim__tile_row(float *out, const brim__tiling *t, const void *tiles, uint32_t row)
 {
-    assert(row < t->row_blocks * t->tile_rows);
+    assert(row < t->row_blocks * t->tile_rows && !brim__tiling_is_mma8(t));
     uint32_t group = row % t->tile_rows / BRIM__GROUP_ROWS, subs = t->cell_cols / BRIM__BLOCK_COLS;
     const uint8_t *block = (const uint8_t *)tiles + row / t->tile_rows * t->row_block_bytes;
     for (uint32_t b = 0; b < t->col_blocks; b++) {

@@ -110,7 +110,8 @@ static int32_t vector_buffer(const build *b, uint32_t layer, int vector)
 static void add_tensor(build *b, const brim__matrix *m, const char *name)
 {
     uint32_t index;
-    brim_tensor_desc desc = {name, m->tiling.type, m->tiling.rows, m->tiling.cols};
+    brim_tensor_desc desc = {
+        .name = name, .type = m->tiling.type, .rows = m->tiling.rows, .cols = m->tiling.cols};
     if (b->status == BRIM_OK)
         try(b, brim_builder_tensor(&index, b->builder, &desc));
 }
@@ -145,23 +146,31 @@ static void add_weights(build *b)
     }
 }
 
+void brim__build_sizes(uint64_t out[LLM_BUFFER_COUNT], const brim_model_config *c, uint32_t rows,
+                       uint32_t slots, uint32_t context)
+{
+    const uint64_t sizes[LLM_BUFFER_COUNT] = {
+        [LLM_BUFFER_STEP] = brim__step_bytes(rows),
+        [LLM_BUFFER_TABLES] = 4 * (uint64_t)slots * (context / BRIM__KV_BLOCK),
+        [LLM_BUFFER_PARAMS] = sizeof(brim__sample_params) * (uint64_t)slots,
+        [LLM_BUFFER_HISTORY] = 4 * (uint64_t)slots * context,
+        [LLM_BUFFER_MAIL] = 4 * (uint64_t)slots,
+        [LLM_BUFFER_ENDS] = 4 * (ENDS_MAX + 1),
+        [LLM_BUFFER_ROPE] = 4 * (uint64_t)context * c->rope_size,
+        [LLM_BUFFER_RESULT] = sizeof(brim__sampled) * (uint64_t)RESULT_RING * (rows + 1),
+        [LLM_BUFFER_LOGITS] = 4 * (uint64_t)rows * c->vocab_size,
+    };
+    memcpy(out, sizes, sizeof sizes);
+}
+
 static void add_shared_buffers(build *b)
 {
     const brim__build_desc *d = b->desc;
     const brim_model_config *c = b->config;
     uint64_t block = brim__kv_block_bytes(c->head_size, d->numerics == BRIM_NUMERICS_EXACT);
-    uint64_t sizes[LLM_BUFFER_COUNT] = {
-        [LLM_BUFFER_STEP] = brim__step_bytes(d->rows),
-        [LLM_BUFFER_TABLES] = 4 * (uint64_t)d->slots * (d->context / BRIM__KV_BLOCK),
-        [LLM_BUFFER_PARAMS] = sizeof(brim__sample_params) * (uint64_t)d->slots,
-        [LLM_BUFFER_HISTORY] = 4 * (uint64_t)d->slots * d->context,
-        [LLM_BUFFER_MAIL] = 4 * (uint64_t)d->slots,
-        [LLM_BUFFER_ENDS] = 4 * (ENDS_MAX + 1),
-        [LLM_BUFFER_KV] = 2 * block * d->kv_blocks * c->kv_head_count * c->layer_count,
-        [LLM_BUFFER_ROPE] = 4 * (uint64_t)d->context * c->rope_size,
-        [LLM_BUFFER_RESULT] = sizeof(brim__sampled) * (uint64_t)RESULT_RING * (d->rows + 1),
-        [LLM_BUFFER_LOGITS] = 4 * (uint64_t)d->rows * brim__llm_head(b->llm)->tiling.rows,
-    };
+    uint64_t sizes[LLM_BUFFER_COUNT];
+    brim__build_sizes(sizes, c, d->rows, d->slots, d->context);
+    sizes[LLM_BUFFER_KV] = 2 * block * d->kv_blocks * c->kv_head_count * c->layer_count;
     static const struct {
         const char *name;
         brim_buffer_role role;

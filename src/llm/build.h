@@ -45,6 +45,10 @@ brim_status brim__build_program(brim_program **out, brim_context *ctx, const bri
 brim_status brim__build_bind(brim_executor *executor, const brim_program *program,
                              const brim_llm *llm);
 
+/* Bytes of the buffers above, the KV pool (0 here) excepted. */
+void brim__build_sizes(uint64_t out[LLM_BUFFER_COUNT], const brim_model_config *config,
+                       uint32_t rows, uint32_t slots, uint32_t context);
+
 /* The RoPE table, f32 (context, rope_size): cosines, then sines. */
 void brim__build_rope(float *out, const brim_llm *llm, uint32_t context);
 

@@ -68,7 +68,7 @@ static brim_status set_params(brim_session *session, const brim_generate_desc *d
         .penalty_last = s->repeat_last,
         .seed = s->seed,
         .max_position = max_position,
-        .flags = desc->hash_logits,
+        .flags = desc->hash_logits && !brim__runner_hashes(session->runner),
     };
     uint32_t *ends = session->runner->shared[LLM_BUFFER_ENDS];
     ends[0] = desc->end_count;
@@ -77,25 +77,28 @@ static brim_status set_params(brim_session *session, const brim_generate_desc *d
     return BRIM_OK;
 }
 
-static void set_mail(brim_session *session, uint32_t value)
+static void set_mail(brim__engine *engine, const brim_session *session, uint32_t value)
 {
-    _Atomic uint32_t *mail = session->runner->shared[LLM_BUFFER_MAIL];
-    atomic_store(&mail[session->slot], value);
+    _Atomic uint32_t *mail = brim_executor_buffer(engine->executor, LLM_BUFFER_MAIL, 0);
+    if (mail)
+        atomic_store(&mail[session->slot], value);
 }
 
 /* ---- a chain of steps ---- */
 
-/* Starts a chain on rows that each want logits. `limit` steps at most. */
+/* Starts a chain on rows that each want logits. *limit: steps at most; it is lowered to what one
+ * engine may chain. */
 static brim_status start_chain(brim__planned *plan, brim_runner *r, const brim_row *rows,
-                               uint32_t count, uint32_t limit)
+                               uint32_t count, uint32_t *limit)
 {
+    *limit = brim__runner_chain_max(r, rows, count, *limit);
     for (uint32_t i = 0; i < count; i++)
-        BRIM_TRY(brim__session_reserve(rows[i].session, rows[i].session->length + limit));
+        BRIM_TRY(brim__session_reserve(rows[i].session, rows[i].session->length + *limit));
     BRIM_TRY(brim__runner_plan(plan, r, rows, count));
     plan->step[STEP_CHAIN] = 1;
     for (uint32_t i = 0; i < count; i++)
-        set_mail(rows[i].session, 0);
-    return brim_executor_start(plan->engine->executor, limit);
+        set_mail(plan->engine, rows[i].session, 0);
+    return brim_executor_start(plan->engine->executor, *limit);
 }
 
 /* ---- one session ---- */
@@ -123,13 +126,29 @@ static bool take_token(generation *g, const brim__sampled *sampled)
     return !g->stopped;
 }
 
+/* The result of a step; of one whose logits are hashed here, which is the only one that runs, their
+ * hash too. */
+static brim_status take_result(brim__sampled *out, generation *g, const brim__planned *plan,
+                               uint32_t entry)
+{
+    brim_runner *r = g->session->runner;
+    *out = brim__runner_result(r, plan->engine, entry)[1];
+    if (!g->desc->hash_logits || !brim__runner_hashes(r))
+        return BRIM_OK;
+    const float *logits;
+    BRIM_TRY(brim_executor_wait(plan->engine->executor));
+    BRIM_TRY(brim__runner_logits(&logits, r, plan->engine, 1));
+    out->hash = brim__hash64(logits, 4 * (size_t)r->llm->config.vocab_size, 0);
+    return BRIM_OK;
+}
+
 /* The prompt's last token is evaluated with its logits; the first token is sampled from them. */
 static brim_status first_token(generation *g, const brim_token *prompt, uint32_t count)
 {
     brim_session *s = g->session;
     brim_runner *r = s->runner;
     uint64_t started = brim__now_ns();
-    uint32_t chunk = r->prefill.rows, last = (count - 1) % chunk + 1;
+    uint32_t chunk = r->engines[ENGINE_PREFILL].rows, last = (count - 1) % chunk + 1;
     BRIM_TRY(brim_session_feed(s, prompt, count - last, NULL, NULL));
     brim_row *rows;
     BRIM_CALLOC(r->ctx, rows, last);
@@ -142,7 +161,9 @@ static brim_status first_token(generation *g, const brim_token *prompt, uint32_t
     brim__free(r->ctx, rows);
     BRIM_TRY(status);
     g->stats->prefill_ns = g->stats->first_token_ns = brim__now_ns() - started;
-    take_token(g, brim__runner_result(r, plan.engine, 0) + 1);
+    brim__sampled result;
+    BRIM_TRY(take_result(&result, g, &plan, 0));
+    take_token(g, &result);
     return BRIM_OK;
 }
 
@@ -153,22 +174,30 @@ static brim_status chain(generation *g, uint32_t limit)
     brim_runner *r = s->runner;
     brim_row row = {s, g->last, true};
     brim__planned plan;
-    BRIM_TRY(start_chain(&plan, r, &row, 1, limit));
+    if (g->desc->hash_logits && brim__runner_hashes(r))
+        limit = 1;
+    BRIM_TRY(start_chain(&plan, r, &row, 1, &limit));
     brim_executor *x = plan.engine->executor;
     uint64_t first = brim_executor_epoch(x);
     uint32_t taken = 0, start_length = s->length;
+    brim_status taking = BRIM_OK;
     while (taken < limit && brim_executor_wait_epoch(x, first + taken, 0)) {
-        const brim__sampled *result = brim__runner_result(r, plan.engine, taken) + 1;
-        if (result[-1].token != 1) /* a cancelled step fills nothing */
+        brim__sampled result;
+        if (brim__runner_result(r, plan.engine, taken)->token != 1)
+            break; /* a cancelled step fills nothing */
+        taking = take_result(&result, g, &plan, taken);
+        if (taking != BRIM_OK)
             break;
+        brim__session_note(s, start_length + taken, g->last);
         taken++;
         s->length++;
-        if (!take_token(g, result)) {
-            set_mail(s, 1);
+        if (!take_token(g, &result)) {
+            set_mail(plan.engine, s, 1);
             break;
         }
     }
     brim_status status = brim_executor_wait(x);
+    status = taking != BRIM_OK ? taking : status;
     s->length = start_length + taken;
     return g->stopped ? BRIM_OK : status;
 }
@@ -216,8 +245,8 @@ brim_status brim_runner_decode(brim_token *out, uint32_t *out_steps, brim_runner
                                uint32_t count, uint32_t steps, const brim_generate_desc *desc)
 {
     *out_steps = 0;
-    BRIM_FAIL_IF(count == 0 || count > r->decode.rows, USAGE, "runner.rows",
-                 "%u sessions in a step; 1 to %u are possible", count, r->decode.rows);
+    BRIM_FAIL_IF(count == 0 || count > BRIM_DECODE_ROWS, USAGE, "runner.rows",
+                 "%u sessions in a step; 1 to %d are possible", count, BRIM_DECODE_ROWS);
     brim_row rows[BRIM_DECODE_ROWS];
     for (uint32_t i = 0; i < count; i++) {
         BRIM_TRY(set_params(sessions[i], desc, r->desc.context));
@@ -227,13 +256,14 @@ brim_status brim_runner_decode(brim_token *out, uint32_t *out_steps, brim_runner
     while (*out_steps < steps && !ended) {
         brim__planned plan;
         uint32_t limit = smaller(steps - *out_steps, RESULT_RING);
-        BRIM_TRY(start_chain(&plan, r, rows, count, limit));
+        BRIM_TRY(start_chain(&plan, r, rows, count, &limit));
         uint64_t first = brim_executor_epoch(plan.engine->executor);
         BRIM_TRY(brim_executor_wait(plan.engine->executor));
         uint32_t made = (uint32_t)(brim_executor_epoch(plan.engine->executor) - first);
         for (uint32_t n = 0; n < made; n++, ++*out_steps)
             for (uint32_t i = 0; i < count; i++) {
                 const brim__sampled *result = brim__runner_result(r, plan.engine, n) + 1 + i;
+                brim__session_note(sessions[i], sessions[i]->length + n, rows[i].token);
                 out[(size_t)*out_steps * count + i] = rows[i].token = (brim_token)result->token;
                 ended |= result->ended != 0;
             }

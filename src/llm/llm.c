@@ -1,7 +1,7 @@
 /* llm.c: weights from a model file. Matrices become tiles in their own quantisation, packed by
  * several threads; the pages of the file are let go piece by piece, so that the weights are never
- * in memory twice. Norms and biases become floats. */
-#include "llm/llm.h"
+ * in memory twice. Norms and biases become floats. For a device: resident_weights.c. */
+#include "llm/resident_weights.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 enum {
     DESC_FILLED = 0x4c4c4d30,
     THREADS_MAX = 64,
+    CONTEXT_DEFAULT_MAX = 4096,
     TASK_BYTES = 4 << 20, /* of tiles: how much one thread packs before it lets pages go */
 };
 
@@ -114,16 +115,17 @@ static brim_status add_matrix(packer *p, brim_llm *llm, brim__matrix *matrix, co
 
 /* ---- vectors ---- */
 
-static brim_status read_vector(brim__vector *out, brim_llm *llm, const brim_model_file *file,
-                               const char *name)
+brim_status brim__llm_read_vector(brim__vector *out, brim_context *ctx, const brim_model_file *file,
+                                  const char *name)
 {
+    *out = (brim__vector){0};
     const brim_tensor *tensor = brim_model_file_tensor(file, name);
     BRIM_FAIL_IF(!tensor || !tensor->data, FORMAT, "model.tensor", "tensor %s is missing", name);
     BRIM_FAIL_IF(tensor->row_count != 1 || tensor->dims[0] > UINT32_MAX ||
                      brim_dtype_block(tensor->type) != 1,
                  FORMAT, "model.tensor", "tensor %s must be one row of F32, F16 or BF16", name);
     out->count = (uint32_t)tensor->dims[0];
-    BRIM_ALLOC(llm->ctx, out->values, 4 * (size_t)out->count);
+    BRIM_ALLOC(ctx, out->values, 4 * (size_t)out->count);
     brim__dequantize_row(out->values, tensor->type, tensor->data, out->count);
     for (uint32_t i = 0; i < out->count; i++)
         BRIM_FAIL_IF(!isfinite(out->values[i]), FORMAT, "llm.values",
@@ -150,7 +152,7 @@ static brim_status read_layer(packer *p, brim_llm *llm, uint32_t n)
 #define READ_VECTOR(id, text, present)                                                             \
     if (present) {                                                                                 \
         snprintf(name, sizeof name, "blk.%u." text, n);                                            \
-        BRIM_TRY(read_vector(&layer->vectors[VECTOR_##id], llm, p->file, name));                   \
+        BRIM_TRY(brim__llm_read_vector(&layer->vectors[VECTOR_##id], llm->ctx, p->file, name));    \
     }
     BRIM__LAYER_VECTORS(READ_VECTOR)
 #undef READ_VECTOR
@@ -164,9 +166,7 @@ static brim_status read_all(brim_llm *llm, packer *p)
     BRIM_TRY(add_matrix(p, llm, &llm->embedding, "token_embd.weight"));
     if (!config->tied_head)
         BRIM_TRY(add_matrix(p, llm, &llm->head, "output.weight"));
-    BRIM_TRY(read_vector(&llm->final_norm, llm, p->file, "output_norm.weight"));
-    if (config->has_rope_factors)
-        BRIM_TRY(read_vector(&llm->rope_factors, llm, p->file, "rope_freqs.weight"));
+    BRIM_TRY(brim__llm_read_vector(&llm->final_norm, llm->ctx, p->file, "output_norm.weight"));
     for (uint32_t n = 0; n < config->layer_count; n++)
         BRIM_TRY(read_layer(p, llm, n));
     return pack_all(p, llm->ctx);
@@ -184,14 +184,22 @@ brim_status brim_llm_create(brim_llm **out, brim_context *ctx, const brim_model_
     llm->ctx = ctx;
     packer p = {.file = file, .desc = &filled};
     brim_status status = brim_model_config_read(&llm->config, file);
-    if (status == BRIM_OK)
+    if (status == BRIM_OK && llm->config.has_rope_factors)
+        status = brim__llm_read_vector(&llm->rope_factors, ctx, file, "rope_freqs.weight");
+    if (status == BRIM_OK && filled.device)
+        status = brim__resident_create(&llm->resident, llm, file, &filled);
+    else if (status == BRIM_OK)
         status = read_all(llm, &p);
     brim__free(ctx, p.tasks);
     if (status != BRIM_OK) {
         brim_llm_destroy(llm);
         return status;
     }
-    llm->decode_bytes = p.total_bytes - (llm->head.tiles ? llm->embedding.tiling.bytes : 0);
+    /* Of a model whose head is its own, the embedding is looked up, not streamed. */
+    if (llm->resident)
+        llm->decode_bytes = brim__resident_decode_bytes(llm->resident, &llm->config);
+    else
+        llm->decode_bytes = p.total_bytes - (llm->head.tiles ? llm->embedding.tiling.bytes : 0);
     *out = llm;
     return BRIM_OK;
 }
@@ -212,7 +220,26 @@ void brim_llm_destroy(brim_llm *llm)
     brim__free(ctx, llm->head.tiles);
     brim__free(ctx, llm->final_norm.values);
     brim__free(ctx, llm->rope_factors.values);
+    brim__resident_destroy(llm->resident);
     brim__free(ctx, llm);
+}
+
+brim_device *brim_llm_device(const brim_llm *llm)
+{
+    return llm->resident ? llm->resident->device : NULL;
+}
+
+bool brim_llm_device_type(brim_dtype *out, const brim_llm *llm)
+{
+    if (llm->resident)
+        *out = llm->resident->type;
+    return llm->resident != NULL;
+}
+
+uint32_t brim__llm_context_default(const brim_llm *llm)
+{
+    uint32_t trained = llm->config.context_trained;
+    return trained < CONTEXT_DEFAULT_MAX ? trained : CONTEXT_DEFAULT_MAX;
 }
 
 const brim_model_config *brim_llm_config(const brim_llm *llm)

@@ -57,16 +57,25 @@ typedef struct brim__layer {
     brim__vector vectors[VECTOR_COUNT];
 } brim__layer;
 
+typedef struct brim__resident brim__resident; /* resident_weights.h */
+
 struct brim_llm {
     brim_context *ctx;
     brim_model_config config;
+    brim__resident *resident; /* weights on a device; then there are no tiles and vectors below */
     brim__layer *layers;
     brim__matrix embedding; /* the head too when it is tied */
     brim__matrix head;      /* tiles NULL when it is tied */
     brim__vector final_norm;
-    brim__vector rope_factors;
+    brim__vector rope_factors; /* of either kind */
     uint64_t decode_bytes;
 };
+
+/* One row of floats, finite. Errors: FORMAT. On failure *out is empty or may be freed as it is. */
+brim_status brim__llm_read_vector(brim__vector *out, brim_context *ctx, const brim_model_file *file,
+                                  const char *name);
+/* Positions that a runner has unless told otherwise. */
+uint32_t brim__llm_context_default(const brim_llm *llm);
 
 static inline const brim__matrix *brim__llm_head(const brim_llm *llm)
 {

@@ -75,7 +75,9 @@ uint32_t brim_session_length(const brim_session *s)
 static const uint32_t *history_of(const brim_session *s)
 {
     size_t context = (size_t)s->runner->blocks_max * BRIM__KV_BLOCK;
-    return (const uint32_t *)s->runner->shared[LLM_BUFFER_HISTORY] + s->slot * context;
+    const uint32_t *tokens =
+        s->runner->tokens ? s->runner->tokens : s->runner->shared[LLM_BUFFER_HISTORY];
+    return tokens + s->slot * context;
 }
 
 brim_token brim_session_token(const brim_session *s, uint32_t position)
@@ -97,7 +99,7 @@ brim_status brim_session_feed(brim_session *s, const brim_token *tokens, uint32_
                               void *user)
 {
     brim_row *rows;
-    uint32_t chunk = s->runner->prefill.rows;
+    uint32_t chunk = s->runner->engines[ENGINE_PREFILL].rows;
     BRIM_CALLOC(s->runner->ctx, rows, chunk);
     brim_status status =
         brim__session_reserve(s, s->length + count < s->length ? UINT32_MAX : s->length + count);
@@ -105,9 +107,9 @@ brim_status brim_session_feed(brim_session *s, const brim_token *tokens, uint32_
         uint32_t n = count - at < chunk ? count - at : chunk;
         for (uint32_t i = 0; i < n; i++)
             rows[i] = (brim_row){s, tokens[at + i], logits != NULL};
-        const float *values;
-        size_t stride;
-        status = brim_runner_step(s->runner, rows, n, &values, &stride);
+        const float *values = NULL;
+        size_t stride = 0;
+        status = brim_runner_step(s->runner, rows, n, logits ? &values : NULL, &stride);
         for (uint32_t i = 0; i < n && logits && status == BRIM_OK; i++)
             if (!logits(s->length - n + i, values + i * stride, user))
                 status = brim__fail(BRIM_CANCELLED, "run.cancelled", "ended by the caller");

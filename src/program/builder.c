@@ -3,6 +3,7 @@
 #include "program/program.h"
 
 #include "program/name_map.h"
+#include "program/ops_resident.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,7 +136,8 @@ brim_status brim_builder_tensor(uint32_t *out, brim_builder *builder, const brim
         BRIM_FAIL_IF(strcmp(p->tensors[i].desc.name, desc->name) == 0, USAGE, "program.name",
                      "two tensors are named '%s'", desc->name);
     brim__tensor tensor = {.desc = *desc};
-    BRIM_TRY(brim__tiling_of(&tensor.tiling, desc->type, desc->rows, desc->cols));
+    BRIM_TRY(
+        brim__tiling_of_layout(&tensor.tiling, desc->layout, desc->type, desc->rows, desc->cols));
     BRIM_TRY(BRIM_GROW(builder->ctx, p->tensors, p->tensor_capacity, p->tensor_count + 1));
     tensor.desc.name = brim__strdup(builder->ctx, desc->name);
     if (!tensor.desc.name)

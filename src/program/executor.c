@@ -1,6 +1,8 @@
 /* executor.c: what is the same for every executor: creation, memory, and the run's frame. */
 #include "program/executor.h"
 
+#include "program/executor_cuda.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -118,9 +120,15 @@ brim_status brim_executor_create(brim_executor **out, brim_context *ctx,
     x->program = program;
     x->desc = filled;
     x->created_ns = brim__now_ns();
-    brim_status status = allocate(x);
-    if (status == BRIM_OK)
-        status = filled.kind == BRIM_EXECUTOR_CPU ? brim__cpu_create(x) : brim__reference_create(x);
+    brim_status status;
+    if (filled.kind == BRIM_EXECUTOR_CUDA)
+        status = brim__cuda_executor_create(x);
+    else {
+        status = allocate(x);
+        if (status == BRIM_OK)
+            status =
+                filled.kind == BRIM_EXECUTOR_CPU ? brim__cpu_create(x) : brim__reference_create(x);
+    }
     if (status != BRIM_OK) {
         brim_executor_destroy(x);
         return status;
@@ -138,6 +146,8 @@ void brim_executor_destroy(brim_executor *x)
         brim__cpu_destroy(x);
     if (x->reference)
         brim__reference_destroy(x);
+    if (x->cuda)
+        brim__cuda_executor_destroy(x);
     for (size_t i = 0; x->memory && x->memory_owned && i < x->program->buffer_count; i++)
         if (x->memory_owned[i])
             brim__free(x->ctx, x->memory[i]);
@@ -158,6 +168,8 @@ brim_status brim_executor_bind_buffer(brim_executor *x, uint32_t buffer, void *m
     BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running");
     BRIM_FAIL_IF(buffer >= x->program->buffer_count || !memory, USAGE, "executor.bind",
                  "buffer %u of %zu", buffer, x->program->buffer_count);
+    if (x->cuda)
+        return brim__cuda_executor_bind_host(x, buffer, memory);
     if (x->memory_owned[buffer])
         brim__free(x->ctx, x->memory[buffer]);
     x->memory[buffer] = memory;
@@ -170,6 +182,8 @@ brim_status brim_executor_bind_tensor(brim_executor *x, uint32_t tensor, const v
     BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running");
     BRIM_FAIL_IF(tensor >= x->program->tensor_count || !tiles, USAGE, "executor.bind",
                  "tensor %u of %zu", tensor, x->program->tensor_count);
+    if (x->cuda)
+        return brim__cuda_executor_bind_host_tensor(x, tensor, tiles);
     if (x->tiles_owned[tensor])
         brim__free(x->ctx, (void *)x->tiles[tensor]);
     x->tiles[tensor] = tiles;
@@ -177,8 +191,69 @@ brim_status brim_executor_bind_tensor(brim_executor *x, uint32_t tensor, const v
     return BRIM_OK;
 }
 
+/* Memory that the host can touch, `size` bytes of it from `offset` on. */
+static brim_status host_memory(char **out, brim_device_memory *memory, uint64_t offset,
+                               uint64_t size)
+{
+    *out = memory ? brim_device_memory_host(memory) : NULL;
+    BRIM_FAIL_IF(!*out, USAGE, "executor.bind",
+                 "the host can't touch this memory: it belongs to another device");
+    size_t whole = brim_device_memory_size(memory);
+    BRIM_FAIL_IF(offset % 64 != 0 || offset > whole || size > whole - offset, USAGE,
+                 "executor.bind", "%llu bytes at offset %llu of %zu", (unsigned long long)size,
+                 (unsigned long long)offset, whole);
+    *out += offset;
+    return BRIM_OK;
+}
+
+brim_status brim_executor_bind_memory(brim_executor *x, uint32_t buffer, brim_device_memory *memory,
+                                      uint64_t offset)
+{
+    BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running");
+    BRIM_FAIL_IF(buffer >= x->program->buffer_count || !memory, USAGE, "executor.bind",
+                 "buffer %u of %zu", buffer, x->program->buffer_count);
+    if (x->cuda)
+        return brim__cuda_executor_bind_memory(x, buffer, memory, offset);
+    char *host;
+    BRIM_TRY(host_memory(&host, memory, offset, buffer_bytes(&x->program->buffers[buffer])));
+    return brim_executor_bind_buffer(x, buffer, host);
+}
+
+brim_status brim_executor_bind_tensor_memory(brim_executor *x, uint32_t tensor,
+                                             brim_device_memory *memory, uint64_t offset)
+{
+    BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running");
+    BRIM_FAIL_IF(tensor >= x->program->tensor_count || !memory, USAGE, "executor.bind",
+                 "tensor %u of %zu", tensor, x->program->tensor_count);
+    if (x->cuda)
+        return brim__cuda_executor_bind_tensor(x, tensor, memory, offset);
+    char *host;
+    BRIM_TRY(host_memory(&host, memory, offset, x->program->tensors[tensor].tiling.bytes));
+    return brim_executor_bind_tensor(x, tensor, host);
+}
+
+brim_status brim_executor_read(brim_executor *x, void *out, uint32_t buffer, uint64_t epoch,
+                               uint64_t offset, uint64_t size)
+{
+    BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running", "the executor is running");
+    BRIM_FAIL_IF(buffer >= x->program->buffer_count || offset > x->program->buffers[buffer].size ||
+                     size > x->program->buffers[buffer].size - offset,
+                 USAGE, "executor.read", "%llu bytes at offset %llu of buffer %u of %zu",
+                 (unsigned long long)size, (unsigned long long)offset, buffer,
+                 x->program->buffer_count);
+    if (x->cuda)
+        return brim__cuda_executor_read(x, out, buffer, epoch, offset, size);
+    const char *from = brim_executor_buffer(x, buffer, epoch);
+    BRIM_FAIL_IF(!from, NO_MEMORY, "memory.out", "no memory for the program's buffers");
+    memcpy(out, from + offset, size);
+    return BRIM_OK;
+}
+
 void *brim_executor_buffer(brim_executor *x, uint32_t buffer, uint64_t epoch)
 {
+    if (x->cuda)
+        return buffer < x->program->buffer_count ? brim__cuda_executor_buffer(x, buffer, epoch)
+                                                 : NULL;
     if (buffer >= x->program->buffer_count || allocate_buffers(x) != BRIM_OK)
         return NULL;
     brim_access a = brim_access_make(BRIM_READ, buffer, 0, 1);
@@ -206,10 +281,11 @@ brim_status brim_executor_start(brim_executor *x, uint64_t limit)
 {
     BRIM_FAIL_IF(atomic_load(&x->running), STATE, "executor.running",
                  "the executor is running already");
-    for (size_t i = 0; i < x->program->tensor_count; i++)
+    for (size_t i = 0; !x->cuda && i < x->program->tensor_count; i++)
         BRIM_FAIL_IF(!x->tiles[i], STATE, "executor.tensor", "tensor '%s' is not bound",
                      x->program->tensors[i].desc.name);
-    BRIM_TRY(allocate_buffers(x));
+    if (!x->cuda)
+        BRIM_TRY(allocate_buffers(x));
     if (limit == 0)
         return BRIM_OK;
     uint64_t epoch = atomic_load(&x->epoch);
@@ -219,12 +295,19 @@ brim_status brim_executor_start(brim_executor *x, uint64_t limit)
     atomic_store(&x->running, 1);
     if (x->cpu)
         brim__cpu_start(x);
-    return BRIM_OK;
+    if (!x->cuda)
+        return BRIM_OK;
+    brim_status status = brim__cuda_executor_start(x);
+    if (status != BRIM_OK)
+        atomic_store(&x->running, 0);
+    return status;
 }
 
 brim_status brim_executor_wait(brim_executor *x)
 {
-    if (x->cpu)
+    if (x->cuda)
+        BRIM_TRY(brim__cuda_executor_wait(x));
+    else if (x->cpu)
         brim__cpu_wait(x);
     else if (atomic_load(&x->running))
         BRIM_TRY(brim__reference_run(x));
@@ -236,6 +319,8 @@ brim_status brim_executor_wait(brim_executor *x)
 
 bool brim_executor_wait_epoch(brim_executor *x, uint64_t epoch, uint64_t timeout_ns)
 {
+    if (x->cuda)
+        return brim__cuda_executor_wait_epoch(x, epoch, timeout_ns);
     if (x->cpu)
         return brim__cpu_wait_epoch(x, epoch, timeout_ns);
     if (atomic_load(&x->running))
@@ -251,8 +336,11 @@ brim_status brim_executor_run(brim_executor *x, uint64_t limit)
 
 void brim_executor_cancel(brim_executor *x)
 {
-    if (atomic_load(&x->running))
-        atomic_store(&x->cancel, 1);
+    if (!atomic_load(&x->running))
+        return;
+    atomic_store(&x->cancel, 1);
+    if (x->cuda)
+        brim__cuda_executor_cancel(x);
 }
 
 brim_executor_stats brim_executor_get_stats(const brim_executor *x)
@@ -265,5 +353,7 @@ size_t brim_executor_trace(const brim_trace_event **out, brim_executor *x, uint3
     *out = NULL;
     if (lane >= x->program->lane_count || x->desc.trace_events == 0)
         return 0;
+    if (x->cuda)
+        return brim__cuda_executor_trace(out, x, lane);
     return x->cpu ? brim__cpu_trace(out, x, lane) : brim__reference_trace(out, x, lane);
 }

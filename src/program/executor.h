@@ -32,6 +32,7 @@ typedef struct brim__execution {
 
 typedef struct brim__cpu brim__cpu;             /* executor_cpu.c */
 typedef struct brim__reference brim__reference; /* reference.c */
+typedef struct brim__cuda_run brim__cuda_run;   /* executor_cuda.c */
 
 struct brim_executor {
     brim_context *ctx;
@@ -60,6 +61,7 @@ struct brim_executor {
     brim_executor_stats stats; /* summed when a run has ended */
     brim__cpu *cpu;
     brim__reference *reference;
+    brim__cuda_run *cuda;
 };
 
 const brim_program *brim__executor_program(const brim_executor *x);

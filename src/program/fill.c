@@ -159,7 +159,11 @@ static brim_status fill_tensor(brim_executor *x, uint32_t tensor, uint64_t seed)
         for (uint32_t r = 0; r < t->rows; r++)
             fill_row(rows + r * row_bytes, t->type, t->cols, seed,
                      TENSOR_STREAM + 2 * (uint64_t)tensor, r);
-        brim__tile_pack(tiles, t, rows, 0, t->row_blocks);
+        brim__mma8_matrix m = {.sources = {{rows, t->type, t->rows}}, .source_count = 1};
+        if (!brim__tiling_is_mma8(t))
+            brim__tile_pack(tiles, t, rows, 0, t->row_blocks);
+        else if (brim__tile_mma8_pack(tiles, t, &m, 0, t->row_blocks, NULL, "fill") != BRIM_OK)
+            memset(tiles, 0, t->bytes); /* cannot be: the rows are of the tiling's own type */
         x->tiles[tensor] = tiles;
         x->tiles_owned[tensor] = true;
     }

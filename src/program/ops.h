@@ -20,7 +20,16 @@
     X(GATE_UP, "gate.up")                                                                          \
     X(MATMUL, "matmul")                                                                            \
     X(SAMPLE, "sample")                                                                            \
-    X(STEP_END, "step.end")
+    X(STEP_END, "step.end")                                                                        \
+    X(R_BEGIN, "r.begin") /* the resident ops: ops_resident.h */                                   \
+    X(R_QKV, "r.qkv")                                                                              \
+    X(R_ATTN, "r.attn")                                                                            \
+    X(R_COMBINE, "r.combine")                                                                      \
+    X(R_OUT, "r.out")                                                                              \
+    X(R_GATE_UP, "r.gate_up")                                                                      \
+    X(R_DOWN, "r.down")                                                                            \
+    X(R_APPEND, "r.append")                                                                        \
+    X(R_HEAD, "r.head")
 
 typedef enum brim__op {
 #define BRIM__OP_ENUM(name, text) BRIM__OP_##name,

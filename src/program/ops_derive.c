@@ -71,6 +71,8 @@ void brim__derive_run(brim__deriving *d, unsigned run, int32_t tensor, uint32_t 
     if (d->status != BRIM_OK)
         return;
     const brim__tiling *t = &d->program->tensors[tensor].tiling;
+    brim__derive_require(d, !brim__tiling_is_mma8(t),
+                         "the tensor's layout is for the resident ops");
     brim__derive_require(d,
                          first < end && end <= t->rows && first % t->tile_rows == 0 &&
                              (end % t->tile_rows == 0 || end == t->rows),

@@ -14,6 +14,12 @@ static const char *const role_names[] = {
 #undef ROLE_NAME
 };
 
+static const char *const layout_names[] = {
+#define LAYOUT_NAME(name, text) text,
+    BRIM_LAYOUT_LIST(LAYOUT_NAME)
+#undef LAYOUT_NAME
+};
+
 static const char *const kind_names[] = {"read", "write", "append"};
 
 typedef struct dump {
@@ -149,8 +155,8 @@ static brim_status put_buffers(dump *d)
     for (size_t i = 0; i < p->buffer_count; i++) {
         const brim_buffer_desc *b = &p->buffers[i];
         BRIM_TRY(put_named(d, i ? ",\n  {" : "\n  {", "name", b->name));
-        PUT(", \"size\": %" PRIu64 ", \"role\": \"%s\"%s}", b->size, role_names[b->role],
-            b->parity ? ", \"parity\": true" : "");
+        PUT(", \"size\": %" PRIu64 ", \"role\": \"%s\"%s%s}", b->size, role_names[b->role],
+            b->parity ? ", \"parity\": true" : "", b->mapped ? ", \"mapped\": true" : "");
     }
     PUT("%s],\n", p->buffer_count ? "\n" : "");
     return BRIM_OK;
@@ -163,8 +169,11 @@ static brim_status put_tensors_and_counters(dump *d)
     for (size_t i = 0; i < p->tensor_count; i++) {
         const brim_tensor_desc *t = &p->tensors[i].desc;
         BRIM_TRY(put_named(d, i ? ",\n  {" : "\n  {", "name", t->name));
-        PUT(", \"type\": \"%s\", \"rows\": %" PRIu32 ", \"cols\": %" PRIu32 "}",
+        PUT(", \"type\": \"%s\", \"rows\": %" PRIu32 ", \"cols\": %" PRIu32,
             brim_dtype_name(t->type), t->rows, t->cols);
+        if (t->layout != BRIM_LAYOUT_ROWS16)
+            PUT(", \"layout\": \"%s\"", layout_names[t->layout]);
+        PUT("}");
     }
     PUT("%s],\n\"counters\": [", p->tensor_count ? "\n" : "");
     for (size_t i = 0; i < p->counter_count; i++) {

@@ -147,6 +147,16 @@ static brim_status want_text(const char **out, const json_t *object, const char 
     return BRIM_OK;
 }
 
+/* True or false; absent means false. */
+static brim_status want_flag(bool *out, const json_t *object, const char *key, const path *at)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value && !json_is_boolean(value))
+        return fail(KEY(at, key), "program.type", "true or false is wanted here");
+    *out = json_is_true(value);
+    return BRIM_OK;
+}
+
 /* ---- the parser ---- */
 
 typedef struct parser {
@@ -368,7 +378,7 @@ static brim_status parse_instruction(const parser *s, brim_instruction *out, con
 
 static brim_status parse_buffers(parser *s)
 {
-    static const char *const keys[] = {"name", "size", "role", "parity", NULL};
+    static const char *const keys[] = {"name", "size", "role", "parity", "mapped", NULL};
     static const char *const roles[] = {
 #define ROLE_TEXT(name, text) text,
         BRIM_BUFFER_ROLE_LIST(ROLE_TEXT)
@@ -379,7 +389,7 @@ static brim_status parse_buffers(parser *s)
     BRIM_TRY(brim__name_map_init(&s->buffers, s->ctx, json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const path *at = ELEMENT(KEY(NULL, "buffers"), i);
-        const json_t *value = json_array_get(list, i), *parity;
+        const json_t *value = json_array_get(list, i);
         brim_buffer_desc desc = {0};
         uint32_t role = 0, index = 0;
         BRIM_TRY(want_object(value, at, keys));
@@ -387,9 +397,8 @@ static brim_status parse_buffers(parser *s)
         BRIM_TRY(want_u64(&desc.size, value, "size", at));
         BRIM_TRY(want_word(&role, value, "role", at, roles, sizeof roles / sizeof *roles));
         desc.role = (brim_buffer_role)role;
-        if ((parity = json_object_get(value, "parity")) && !json_is_boolean(parity))
-            return fail(KEY(at, "parity"), "program.type", "true or false is wanted here");
-        desc.parity = json_is_true(parity);
+        BRIM_TRY(want_flag(&desc.parity, value, "parity", at));
+        BRIM_TRY(want_flag(&desc.mapped, value, "mapped", at));
         BRIM_TRY(add_name(&s->buffers, "buffer", desc.name, (uint32_t)i, KEY(at, "name")));
         BRIM_TRY(placed(at, brim_builder_buffer(&index, s->builder, &desc)));
     }
@@ -398,7 +407,12 @@ static brim_status parse_buffers(parser *s)
 
 static brim_status parse_tensors(parser *s)
 {
-    static const char *const keys[] = {"name", "type", "rows", "cols", NULL};
+    static const char *const keys[] = {"name", "type", "rows", "cols", "layout", NULL};
+    static const char *const layouts[] = {
+#define LAYOUT_TEXT(name, text) text,
+        BRIM_LAYOUT_LIST(LAYOUT_TEXT)
+#undef LAYOUT_TEXT
+    };
     json_t *list;
     BRIM_TRY(want_list(&list, s->root, "tensors", NULL, BRIM_BUFFERS_MAX, true));
     BRIM_TRY(brim__name_map_init(&s->tensors, s->ctx, json_array_size(list)));
@@ -407,10 +421,14 @@ static brim_status parse_tensors(parser *s)
         const json_t *value = json_array_get(list, i);
         const char *type = NULL;
         brim_tensor_desc desc = {0};
-        uint32_t index = 0;
+        uint32_t index = 0, layout = BRIM_LAYOUT_ROWS16;
         BRIM_TRY(want_object(value, at, keys));
         BRIM_TRY(want_text(&desc.name, value, "name", at));
         BRIM_TRY(want_text(&type, value, "type", at));
+        if (json_object_get(value, "layout"))
+            BRIM_TRY(
+                want_word(&layout, value, "layout", at, layouts, sizeof layouts / sizeof *layouts));
+        desc.layout = (brim_layout)layout;
         if (!brim_dtype_parse(&desc.type, type))
             return fail(KEY(at, "type"), "program.value", "no type is named '%.32s'", type);
         BRIM_TRY(want_u32(&desc.rows, value, "rows", at));

@@ -50,7 +50,7 @@ def environment(brim, folder):
     os.symlink(os.path.abspath(brim), os.path.join(bin_folder, "brim"))
     env.update(PATH=bin_folder + os.pathsep + env.get("PATH", ""), HOME=os.path.join(folder, "home"),
                BRIM_MODELS=os.path.join(folder, "models"), LC_ALL="C.UTF-8", TERM="dumb",
-               TOOLS=HERE, BRIM_SOURCE=ROOT)
+               TOOLS=HERE, BRIM_SOURCE=ROOT, BRIM_DEVICE="cpu")
     for name, value in (("BRIM_MODEL", find_model()), ("BRIM_DATA", find_data())):
         if value:
             env[name] = value

@@ -48,7 +48,7 @@ static inline uint32_t mix_buffer(mix *m, const char *name, uint64_t size, brim_
                                   bool parity)
 {
     uint32_t index = 0;
-    brim_buffer_desc desc = {name, size, role, parity};
+    brim_buffer_desc desc = {.name = name, .size = size, .role = role, .parity = parity};
     assert_int_equal(brim_builder_buffer(&index, m->builder, &desc), BRIM_OK);
     return index;
 }

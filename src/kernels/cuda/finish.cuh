@@ -1,0 +1,416 @@
+/* finish.cuh: the warp that adds the eight warps' sums of a tile, does what the op does with them
+ * and publishes the result; it also learns what the next step is about.
+ *
+ * Threads come in four groups of eight, one a weight row of a tile. In the image of one row a group
+ * is a tile (four tiles at a time); in that of eight rows a group is a row, and a tile takes two
+ * rounds. */
+#ifndef BRIM_FINISH_CUH
+#define BRIM_FINISH_CUH
+
+#include "kernels/cuda/fetch.cuh"
+
+typedef struct finisher {
+    int taken;      /* tiles so far, of all instructions */
+    float scale[R]; /* 1 / rms of each row's input, or 1 */
+} finisher;
+
+FN float sum_of_granule(uint4 v)
+{
+    return (__uint_as_float(v.x) + __uint_as_float(v.y)) +
+           (__uint_as_float(v.z) + __uint_as_float(v.w));
+}
+FN float sum_over_warp(float v)
+{
+#pragma unroll
+    for (int n = 1; n < 32; n *= 2)
+        v += __shfl_xor_sync(~0u, v, n);
+    return v;
+}
+FN float inverse_rms(float sum, uint32_t columns, float epsilon)
+{
+    return __frcp_rn(__fsqrt_rn(__fdiv_rn(sum, (float)columns) + epsilon));
+}
+
+/* The sum of squares of a tile's 8 elements. */
+template <bool IS_BF16>
+FN float square_sum(uint4 v)
+{
+    float a = low16<IS_BF16>(v.x), b = high16<IS_BF16>(v.x), c = low16<IS_BF16>(v.y),
+          d = high16<IS_BF16>(v.y), e = low16<IS_BF16>(v.z), f = high16<IS_BF16>(v.z),
+          g = low16<IS_BF16>(v.w), h = high16<IS_BF16>(v.w);
+    return ((__fmul_rn(a, a) + __fmul_rn(b, b)) + (__fmul_rn(c, c) + __fmul_rn(d, d))) +
+           ((__fmul_rn(e, e) + __fmul_rn(f, f)) + (__fmul_rn(g, g) + __fmul_rn(h, h)));
+}
+
+/* Where a row of the embedding begins, and the 16 bytes of a tile of it. */
+FN const char *embedding_tile(const lane *me, const char *tensor, uint32_t granules, uint32_t token,
+                              uint32_t tile)
+{
+    return tensor + (uint64_t)(token / 8) * granules * 512 + (tile / 4) * 512 + token % 8 * 64 +
+           tile % 4 * 16;
+}
+
+FN void scales_from_embedding(finisher *f, const lane *me, const step_info *info)
+{
+    uint32_t granules = field(me, RI_GRANULES);
+    float epsilon = __uint_as_float(field(me, RI_EPSILON));
+    const char *tensor = at_base(me, field(me, RI_EMBED));
+#pragma unroll
+    for (int row = 0; row < R; row++) {
+        float sum = 0;
+        for (uint32_t i = me->thread; i < granules && row < (int)info->rows; i += 32) {
+            float k[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                k[n] = square_sum<BF16>(__ldg((const uint4 *)embedding_tile(
+                    me, tensor, granules, info->token[row], 4 * i + n)));
+            sum += (k[0] + k[1]) + (k[2] + k[3]);
+        }
+        f->scale[row] = inverse_rms(sum_over_warp(sum), 32 * granules, epsilon);
+    }
+}
+
+FN void scales_from_packets(finisher *f, const lane *me, const step_info *info)
+{
+    uint32_t granules = field(me, RI_GRANULES);
+    float epsilon = __uint_as_float(field(me, RI_EPSILON));
+    const char *ssq = me->in_set + (uint64_t)field(me, RI_IN_SSQ) * 16;
+    float sum[R];
+#pragma unroll
+    for (int row = 0; row < R; row++)
+        sum[row] = 0;
+    for (uint32_t first = 0; first < granules; first += 32) {
+        uint32_t i = first + me->thread;
+        bool wanted = i < granules;
+        if (R == 1) {
+            const char *at = ssq + i * 16;
+            uint4 v = wanted ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
+            await_packet4(me, at, &v, wanted);
+            sum[0] += sum_of_granule(v);
+        } else {
+            float k[4][R];
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    bool used = wanted && 4 * half < (int)info->rows;
+                    const char *at = ssq + (4 * i + n) * (4 * R) + half * 16;
+                    uint4 v = used ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
+                    /* Rows that are not in use stay empty: only the others count. */
+                    if (4 * half + 1 >= (int)info->rows)
+                        v.y = 0;
+                    if (4 * half + 2 >= (int)info->rows)
+                        v.z = 0;
+                    if (4 * half + 3 >= (int)info->rows)
+                        v.w = 0;
+                    patience w = {0, 0};
+                    while (__any_sync(~0u, used && is_empty(v))) {
+                        if (used && is_empty(v)) {
+                            v = ld_packet4(at);
+                            if (4 * half + 1 >= (int)info->rows)
+                                v.y = 0;
+                            if (4 * half + 2 >= (int)info->rows)
+                                v.z = 0;
+                            if (4 * half + 3 >= (int)info->rows)
+                                v.w = 0;
+                        }
+                        still_waiting(me, &w, RES_WAIT_PACKET, packet_word(me, at), v.x);
+                    }
+                    if (R > 1) {
+                        k[n][(4 * half) % R] = __uint_as_float(v.x);
+                        k[n][(4 * half + 1) % R] = __uint_as_float(v.y);
+                        k[n][(4 * half + 2) % R] = __uint_as_float(v.z);
+                        k[n][(4 * half + 3) % R] = __uint_as_float(v.w);
+                    }
+                }
+#pragma unroll
+            for (int row = 0; row < R; row++)
+                if (wanted)
+                    sum[row] += (k[0][row] + k[1][row]) + (k[2][row] + k[3][row]);
+        }
+    }
+#pragma unroll
+    for (int row = 0; row < R; row++)
+        f->scale[row] = inverse_rms(sum_over_warp(sum[row]), 32 * granules, epsilon);
+}
+
+/* ---- what is done with a row of sums ---- */
+
+typedef struct finishing {
+    uint32_t kind, vocab;
+    uint64_t out, out_ssq;    /* bytes in the set of packets */
+    const float *norm_out, *bias;
+    const float *add;         /* NULL: the embedding */
+    float *x;
+    const char *embed;
+    uint32_t embed_granules;
+    const step_info *info;
+    float best;               /* the head: largest logit so far of this thread's rows */
+} finishing;
+
+/* Loads that the row will need, before its sums are there. */
+FN float early_value(const finishing *k, const lane *me, uint32_t tile, int row, int r, float *weight)
+{
+    uint32_t column = tile * 8 + r;
+    if (k->kind == RES_OUT) {
+        *weight = __ldg(k->norm_out + column);
+        if (k->add)
+            return __ldcg(k->add + (tile * R + row) * 8 + r);
+        uint4 v = __ldg((const uint4 *)embedding_tile(me, k->embed, k->embed_granules,
+                                                      k->info->token[row], tile));
+        uint32_t pair = r < 2 ? v.x : r < 4 ? v.y : r < 6 ? v.z : v.w;
+        return r & 1 ? high16<BF16>(pair) : low16<BF16>(pair);
+    }
+    if (k->kind == RES_QKV && k->bias)
+        return __ldg(k->bias + column);
+    return 0;
+}
+
+/* v: the sum times the row's scale. All threads come here, those that are not `ok` only along. */
+FN void finish_row(finishing *k, const lane *me, uint32_t tile, int row, int r, bool ok, float v,
+                   float early, float weight)
+{
+    uint64_t place = (uint64_t)tile * R + row;
+    if (k->kind == RES_QKV) {
+        v += early;
+        float next = __shfl_down_sync(~0u, v, 1);
+        if (ok && !(r & 1))
+            publish<REPLICAS>(me, k->out + place * 16 + r * 2, pack16<false>(v, next));
+    } else if (k->kind == RES_OUT) {
+        float x = early + v;
+        if (ok)
+            __stcg(k->x + place * 8 + r, x);
+        float y = __fmul_rn(x, weight), next = __shfl_down_sync(~0u, y, 1);
+        float square = __fmul_rn(x, x);
+        square += __shfl_xor_sync(~0u, square, 1);
+        square += __shfl_xor_sync(~0u, square, 2);
+        square += __shfl_xor_sync(~0u, square, 4);
+        if (ok && !(r & 1))
+            publish<REPLICAS>(me, k->out + place * 16 + r * 2, pack16<BF16>(y, next));
+        if (ok && r == 1)
+            publish<REPLICAS>(me, k->out_ssq + place * 4, __float_as_uint(square));
+    } else if (k->kind == RES_GATE_UP) {
+        float up = __shfl_down_sync(~0u, v, 1);
+        float h = __fdividef(v, 1.f + __expf(-v)) * up, next = __shfl_down_sync(~0u, h, 2);
+        uint64_t at = ((uint64_t)(tile / 2) * R + row) * 16 + (tile & 1) * 8 + r;
+        if (ok && !(r & 3))
+            publish<REPLICAS>(me, k->out + at, pack16<BF16>(h, next));
+    } else { /* the head */
+        uint32_t column = tile * 8 + r;
+        bool real = ok && column < k->vocab;
+        float most = real ? v : __int_as_float(0xff800000);
+        if (most != most)
+            most = __int_as_float(0xff800000);
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 4));
+        for (uint32_t i = 0; i < (R == 1 ? 1 : k->info->out); i++) {
+            if (R > 1 && k->info->out_row[i] != (uint32_t)row)
+                continue;
+            if (real)
+                __stcg(me->p->logits + (uint64_t)i * k->vocab + column, v);
+            if (ok && r == 0)
+                __stcg(me->p->tile_max + (uint64_t)i * me->p->head_tiles + tile, most);
+        }
+    }
+}
+
+FN float add_sums(const float *sums, int at)
+{
+    const int stride = R == 1 ? 8 : 64;
+    float a[8];
+#pragma unroll
+    for (int w = 0; w < 8; w++)
+        a[w] = sums[w * stride + at];
+    return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
+}
+
+FN void await_tile(const finisher *f, const lane *me, int n)
+{
+    int slot = (f->taken + n) % TILE_SLOTS;
+    wait_barrier(me, shared_address(me->s->tile) + 8 * slot,
+                 (f->taken + n) / TILE_SLOTS & 1, RES_WAIT_TILE, n);
+}
+
+FN void finish_tiles_of_one_row(finisher *f, finishing *k, const lane *me)
+{
+    uint32_t first = field(me, RI_FIRST), stride = field(me, RI_STRIDE), pair = field(me, RI_PAIR);
+    int tiles = field(me, RI_TILES), q = me->thread >> 3, r = me->thread & 7;
+    for (int done = 0; done < tiles; done += 4) {
+        int now = tiles - done < 4 ? tiles - done : 4, mine = q < now ? q : now - 1;
+        uint32_t tile = lane_tile(first, stride, pair, done + mine);
+        float weight = 0, early = early_value(k, me, tile, 0, r, &weight);
+        for (int n = now - 1; n >= 0; n--)
+            await_tile(f, me, n);
+        float v = add_sums(me->s->sums[(f->taken + mine) % TILE_SLOTS], r) * f->scale[0];
+        finish_row(k, me, tile, 0, r, q < now, v, early, weight);
+        __syncwarp();
+        if (me->thread < now)
+            barrier_arrive(shared_address(&me->s->room[(f->taken + me->thread) % TILE_SLOTS]));
+        f->taken += now;
+    }
+}
+
+FN void finish_tiles_of_rows(finisher *f, finishing *k, const lane *me)
+{
+    uint32_t first = field(me, RI_FIRST), stride = field(me, RI_STRIDE), pair = field(me, RI_PAIR);
+    int tiles = field(me, RI_TILES), q = me->thread >> 3, r = me->thread & 7;
+    int rows = k->info->rows;
+    for (int done = 0; done < tiles; done++) {
+        uint32_t tile = lane_tile(first, stride, pair, done);
+        float weight[2] = {0, 0}, early[2];
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int row = q + 4 * n;
+            early[n] = row < rows ? early_value(k, me, tile, row, r, &weight[n]) : 0;
+        }
+        await_tile(f, me, 0);
+        const float *sums = me->s->sums[f->taken % TILE_SLOTS];
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int row = q + 4 * n;
+            float scale = f->scale[0];
+#pragma unroll
+            for (int i = 1; i < R; i++)
+                scale = row == i ? f->scale[i] : scale;
+            float v = add_sums(sums, row % R * 8 + r) * scale;
+            if (4 * n < rows)
+                finish_row(k, me, tile, row % R, r, row < rows, v, early[n], weight[n]);
+        }
+        __syncwarp();
+        if (me->thread == 0)
+            barrier_arrive(shared_address(&me->s->room[f->taken % TILE_SLOTS]));
+        f->taken++;
+    }
+}
+
+FN void finish_product(finisher *f, const lane *me, uint32_t kind)
+{
+    const step_info *info = &me->s->info[me->epoch & 1];
+    finishing k = {};
+    k.kind = kind;
+    k.info = info;
+    k.vocab = me->p->vocab;
+    k.out = (uint64_t)field(me, RI_OUT) * 16;
+    k.out_ssq = (uint64_t)field(me, RI_OUT_SSQ) * 16;
+    k.norm_out = (const float *)at_base(me, field(me, RI_NORM_OUT));
+    uint32_t bias = field(me, RI_BIAS), add = field(me, RI_ADD);
+    k.bias = bias == (uint32_t)RES_NONE ? NULL : (const float *)at_base(me, bias);
+    k.add = add == (uint32_t)RES_NONE ? NULL : (const float *)at_base(me, add);
+    k.x = (float *)at_base(me, field(me, RI_X));
+    k.embed = at_base(me, field(me, RI_EMBED));
+    k.embed_granules = field(me, RI_HEAD);
+    if (field(me, RI_FROM) == 1)
+        scales_from_embedding(f, me, info);
+    else if (field(me, RI_IN_SSQ) != (uint32_t)RES_NONE)
+        scales_from_packets(f, me, info);
+    else
+#pragma unroll
+        for (int row = 0; row < R; row++)
+            f->scale[row] = 1;
+    if (R == 1)
+        finish_tiles_of_one_row(f, &k, me);
+    else
+        finish_tiles_of_rows(f, &k, me);
+}
+
+/* ---- steps ---- */
+
+/* What the step is about, from its buffer; all threads. */
+FN void read_step(lane *me, step_info *info)
+{
+    const uint32_t *step = me->p->step[(me->p->epoch + me->epoch) & 1];
+    uint32_t rows = __ldcg(step + 1), out = __ldcg(step + 2);
+    if (me->thread < R) {
+        uint32_t rows_max = me->p->rows;
+        info->token[me->thread] = __ldcg(step + 16 + me->thread);
+        info->position[me->thread] = __ldcg(step + 16 + rows_max + me->thread);
+        info->slot[me->thread] = __ldcg(step + 16 + 2 * rows_max + me->thread);
+        info->out_row[me->thread] = __ldcg(step + 16 + 3 * rows_max + me->thread);
+    }
+    if (me->thread == 0) {
+        info->rows = rows < R ? rows : R;
+        info->out = out < R ? out : R;
+    }
+}
+
+/* Waits until the step may begin; false when there is none. */
+FN bool begin_step(lane *me)
+{
+    step_info *info = &me->s->info[me->epoch & 1];
+    if (me->epoch == 0)
+        read_step(me, info);
+    else {
+        patience w = {0, 0};
+        uint64_t go = 0;
+        for (;;) {
+            go = ld_acquire64(&me->p->control->go);
+            if ((go & 0x80000000u) || (uint32_t)go >= me->epoch + 1)
+                break;
+            still_waiting(me, &w, RES_WAIT_STEP, me->epoch, (uint32_t)go);
+        }
+        go = __shfl_sync(~0u, go, 0);
+        if (go & 0x80000000u)
+            return false;
+        if (R > 1)
+            read_step(me, info);
+        else if (me->thread == 0) {
+            *info = me->s->info[(me->epoch + 1) & 1];
+            info->token[0] = (uint32_t)(go >> 32);
+            info->position[0]++;
+        }
+    }
+    __syncwarp();
+    if (me->thread == 0)
+        barrier_arrive(shared_address(&me->s->step));
+    return true;
+}
+
+FN void trace_ended(const lane *me, uint32_t i, uint32_t count)
+{
+    if (!me->p->events || me->thread != 0)
+        return;
+    uint64_t n = (uint64_t)me->epoch * count + i;
+    me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity].ended =
+        clock64();
+}
+
+FN void finish_warp(lane *me)
+{
+    const brim__res_params *p = me->p;
+    const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
+    uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
+    finisher f;
+    f.taken = 0;
+    for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
+        uint32_t next = list[me->thread];
+        if (!begin_step(me))
+            break;
+        uint32_t parity = (p->epoch + me->epoch) & 1;
+        me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
+        me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
+        me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
+        for (uint32_t i = 0; i < count; i++) {
+            me->word = next;
+            next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
+            me->instruction = field(me, RI_INDEX);
+            look_anew(me);
+            uint32_t kind = field(me, RI_KIND);
+            if (kind == RES_QKV || kind == RES_OUT || kind == RES_GATE_UP ||
+                (kind == RES_HEAD && me->s->info[me->epoch & 1].out > 0)) {
+                finish_product(&f, me, kind);
+                trace_ended(me, i, count);
+            } else if (kind == RES_LANE_DONE) {
+                wait_barrier(me, shared_address(&me->s->done), me->epoch & 1, RES_WAIT_WARPS, 0);
+                if (me->thread == 0)
+                    red_release(&p->control->arrived, 1);
+                __syncwarp();
+            }
+        }
+    }
+    if (me->thread == 0)
+        me->s->stop = 1;
+    /* The consumers and the fetching warp look at `stop` when the step does not come. */
+}
+
+#endif

@@ -1,0 +1,341 @@
+/* product.cuh: the warps that multiply. Warp w has granules w, w + 8, ... of the columns: it waits
+ * for its own part of the input only, keeps it in shared memory, and multiplies the tiles as they
+ * come through the ring. */
+#ifndef BRIM_PRODUCT_CUH
+#define BRIM_PRODUCT_CUH
+
+#include "kernels/cuda/finish.cuh"
+
+typedef struct consumer {
+    int slot;             /* of the ring: the next one */
+    uint32_t slot_phase;
+    uint32_t join_phase;
+    int tiles;            /* sums handed over so far */
+    item first_item;      /* of attention: the same in every layer of a step */
+} consumer;
+
+/* ---- input ---- */
+
+/* The input block's bytes of this warp in shared memory: granule i of it at i * X_GRANULE. */
+FN uint32_t input_place(const lane *me, uint32_t block)
+{
+    return me->work + (block * RES_CONSUMERS + me->warp) * X_BLOCK;
+}
+
+/* What a thread looks after: one row image: granule thread / 4, 16-byte piece thread % 4, all in
+ * one go. Eight rows: of each granule i tile thread / 8, row thread % 8. */
+FN uint32_t granule_of(uint32_t block, const lane *me, int i)
+{
+    return block * 64 + me->warp + 8 * i;
+}
+
+FN void input_from_packets(const lane *me, const step_info *info, const char *in, uint32_t granules,
+                           uint32_t block, uint32_t to)
+{
+    if (R == 1) {
+        uint32_t granule = granule_of(block, me, me->thread >> 2);
+        bool wanted = granule < granules;
+        const char *at = in + granule * 64 + (me->thread & 3) * 16;
+        uint4 v = wanted ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
+        await_packet4(me, at, &v, wanted);
+        sts4(to + me->thread * 16, v);
+    } else {
+        uint4 v[8];
+        bool row_used = (me->thread & 7) < (int)info->rows;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t granule = granule_of(block, me, i);
+            v[i] = row_used && granule < granules
+                       ? ld_packet4(in + (uint64_t)granule * 64 * R + me->thread * 16)
+                       : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t granule = granule_of(block, me, i);
+            await_packet4(me, in + (uint64_t)granule * 64 * R + me->thread * 16, &v[i],
+                          row_used && granule < granules);
+            sts4(to + i * X_GRANULE + (me->thread & 7) * 64 + (me->thread >> 3) * 16, v[i]);
+        }
+    }
+}
+
+FN uint4 times_norm(uint4 v, const float *weight)
+{
+    float4 a = __ldg((const float4 *)weight), b = __ldg((const float4 *)weight + 1);
+    return make_uint4(
+        pack16<BF16>(__fmul_rn(low16<BF16>(v.x), a.x), __fmul_rn(high16<BF16>(v.x), a.y)),
+        pack16<BF16>(__fmul_rn(low16<BF16>(v.y), a.z), __fmul_rn(high16<BF16>(v.y), a.w)),
+        pack16<BF16>(__fmul_rn(low16<BF16>(v.z), b.x), __fmul_rn(high16<BF16>(v.z), b.y)),
+        pack16<BF16>(__fmul_rn(low16<BF16>(v.w), b.z), __fmul_rn(high16<BF16>(v.w), b.w)));
+}
+
+FN void input_from_embedding(const lane *me, const step_info *info, uint32_t granules,
+                             uint32_t block, uint32_t to)
+{
+    const char *tensor = at_base(me, field(me, RI_EMBED));
+    const float *norm = (const float *)at_base(me, field(me, RI_NORM_IN));
+    if (R == 1) {
+        uint32_t granule = granule_of(block, me, me->thread >> 2);
+        uint4 v = make_uint4(0, 0, 0, 0);
+        uint32_t tile = granule * 4 + (me->thread & 3);
+        if (granule < granules)
+            v = times_norm(__ldg((const uint4 *)embedding_tile(me, tensor, granules,
+                                                               info->token[0], tile)),
+                           norm + tile * 8);
+        sts4(to + me->thread * 16, v);
+    } else {
+        int row = me->thread & 7;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t granule = granule_of(block, me, i);
+            uint4 v = make_uint4(0, 0, 0, 0);
+            uint32_t tile = granule * 4 + (me->thread >> 3);
+            if (granule < granules && row < (int)info->rows)
+                v = times_norm(__ldg((const uint4 *)embedding_tile(me, tensor, granules,
+                                                                   info->token[row % R], tile)),
+                               norm + tile * 8);
+            sts4(to + i * X_GRANULE + row * 64 + (me->thread >> 3) * 16, v);
+        }
+    }
+}
+
+/* Parts of attention, at most 8 splits, combined. `item` is the first of the (row, KV head). */
+FN uint4 combined_parts(const lane *me, const char *parts, uint32_t first, uint32_t splits,
+                        uint32_t part_bytes, uint32_t out_at, uint32_t lse_at, bool wanted)
+{
+    uint4 o[4];
+    uint32_t e[8];
+#pragma unroll
+    for (int s = 0; s < 8; s++) {
+        const char *part = parts + (uint64_t)(first + s) * part_bytes;
+        bool there = wanted && s < (int)splits;
+        if (s < 4)
+            o[s] = there ? ld_packet4(part + out_at) : make_uint4(0, 0, 0, 0);
+        e[s] = there ? ld_packet(part + lse_at) : 0xff800000u;
+    }
+#pragma unroll
+    for (int s = 0; s < 8; s++)
+        await_packet1(me, parts + (uint64_t)(first + s) * part_bytes + lse_at, &e[s],
+                      wanted && s < (int)splits);
+    float most = __uint_as_float(e[0]), f[8];
+#pragma unroll
+    for (int s = 1; s < 8; s++)
+        most = fmaxf(most, __uint_as_float(e[s]));
+#pragma unroll
+    for (int s = 0; s < 8; s++)
+        f[s] = s < (int)splits ? __expf(__uint_as_float(e[s]) - most) : 0.f;
+    float sum = ((f[0] + f[1]) + (f[2] + f[3])) + ((f[4] + f[5]) + (f[6] + f[7]));
+    float inverse = __fdividef(1.f, sum), total[8] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (half == 1 && !__any_sync(~0u, splits > 4))
+            break;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            int s = 4 * half + n;
+            const char *at = parts + (uint64_t)(first + s) * part_bytes + out_at;
+            bool there = wanted && s < (int)splits;
+            if (half == 1)
+                o[n] = there ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            int s = 4 * half + n;
+            await_packet4(me, parts + (uint64_t)(first + s) * part_bytes + out_at, &o[n],
+                          wanted && s < (int)splits);
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            float lo[4], hi[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint32_t v = n == 0 ? o[i].x : n == 1 ? o[i].y : n == 2 ? o[i].z : o[i].w;
+                lo[i] = __fmul_rn(f[4 * half + i], low16<false>(v));
+                hi[i] = __fmul_rn(f[4 * half + i], high16<false>(v));
+            }
+            total[2 * n] += (lo[0] + lo[1]) + (lo[2] + lo[3]);
+            total[2 * n + 1] += (hi[0] + hi[1]) + (hi[2] + hi[3]);
+        }
+    }
+    uint32_t out[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        out[n] = pack16<BF16>(total[2 * n] * inverse, total[2 * n + 1] * inverse);
+    return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+FN void input_from_parts(const lane *me, const step_info *info, const char *in, uint32_t granules,
+                         uint32_t block, uint32_t to)
+{
+    const brim__res_params *p = me->p;
+    uint32_t window = field(me, RI_WINDOW);
+    uint32_t part_bytes = 2 * p->group * HS + (p->group + 3) / 4 * 16;
+#pragma unroll 1
+    for (int i = 0; i < (R == 1 ? 1 : 8); i++) {
+        int row = R == 1 ? 0 : me->thread & 7, piece = R == 1 ? me->thread & 3 : me->thread >> 3;
+        uint32_t granule = granule_of(block, me, R == 1 ? me->thread >> 2 : i);
+        bool wanted = granule < granules && row < (int)info->rows;
+        uint32_t head = granule * 32 / HS, kv_head = head / p->group, own = head % p->group;
+        uint32_t position = info->position[row % R];
+        uint32_t splits = wanted ? splits_of(p, window, position) : 0;
+        uint32_t first = wanted ? first_item(p, info, window, row) + kv_head * splits : 0;
+        uint4 v = combined_parts(me, in, first, splits, part_bytes,
+                                 2 * (own * HS + granule * 32 % HS + piece * 8),
+                                 2 * p->group * HS + own * 4, wanted);
+        if (!wanted)
+            v = make_uint4(0, 0, 0, 0);
+        if (R == 1)
+            sts4(to + me->thread * 16, v);
+        else
+            sts4(to + i * X_GRANULE + row * 64 + piece * 16, v);
+    }
+}
+
+FN void fetch_input(const lane *me, const step_info *info, uint32_t from, const char *in,
+                    uint32_t granules, uint32_t block, uint32_t to)
+{
+    if (from == 0)
+        input_from_packets(me, info, in, granules, block, to);
+    else if (from == 1)
+        input_from_embedding(me, info, granules, block, to);
+    else
+        input_from_parts(me, info, in, granules, block, to);
+    __syncwarp();
+}
+
+/* ---- the ring ---- */
+
+FN uint32_t await_ring(const consumer *c, const lane *me)
+{
+    wait_barrier(me, shared_address(me->s->full) + 8 * c->slot, c->slot_phase, RES_WAIT_RING,
+                 c->slot);
+    return me->ring + c->slot * RES_SLOT_BYTES;
+}
+FN bool ring_has(const consumer *c, const lane *me)
+{
+    return barrier_test(shared_address(me->s->full) + 8 * c->slot, c->slot_phase);
+}
+/* After all threads' loads. */
+FN void release_ring(consumer *c, const lane *me)
+{
+    if (me->thread == 0)
+        barrier_arrive(shared_address(me->s->empty) + 8 * c->slot);
+    if (++c->slot == (int)me->p->ring_slots) {
+        c->slot = 0;
+        c->slot_phase ^= 1;
+    }
+}
+
+/* Adds this warp's granules of a block of a tile: up to four of each of two slots. x: this thread's
+ * part of the input's first granule. */
+FN void multiply_block(consumer *c, const lane *me, uint32_t granules_left, uint32_t x,
+                       float sums[2][4])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (half == 1 && granules_left <= 32)
+            break;
+        uint32_t at = await_ring(c, me) + me->warp * 512 + me->thread * 16;
+        uint4 v[4], u[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if ((uint32_t)(me->warp + 8 * (4 * half + i)) < granules_left)
+                v[i] = lds4(at + i * 4096);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            u[i] = lds4(x + (4 * half + i) * X_GRANULE);
+        __syncwarp();
+        release_ring(c, me);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if ((uint32_t)(me->warp + 8 * (4 * half + i)) < granules_left) {
+                mma16<BF16>(sums[0], u[i].x, u[i].y, v[i].x, v[i].y);
+                mma16<BF16>(sums[1], u[i].z, u[i].w, v[i].z, v[i].w);
+            }
+    }
+}
+
+/* Hands the warp's sums of a tile to the finisher. */
+FN void put_sums(consumer *c, const lane *me, const float sums[2][4])
+{
+    int n = c->tiles++, slot = n % TILE_SLOTS;
+    if (n >= TILE_SLOTS)
+        wait_barrier(me, shared_address(&me->s->room[slot]), (n / TILE_SLOTS - 1) & 1,
+                     RES_WAIT_FINISH, n);
+    float2 v = make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+    float *to = me->s->sums[slot];
+    int row = me->thread >> 2, column = 2 * (me->thread & 3);
+    if (R == 1) {
+        if (row == 0)
+            *(float2 *)(to + me->warp * 8 + column) = v;
+    } else
+        *(float2 *)(to + me->warp * 64 + row * 8 + column) = v;
+    __syncwarp();
+    if (me->thread == 0)
+        barrier_arrive(shared_address(&me->s->tile[slot]));
+}
+
+FN void trace_begun(const lane *me, uint32_t i, uint32_t count, bool started)
+{
+    if (!me->p->events || me->warp != 0 || me->thread != 0)
+        return;
+    uint64_t n = (uint64_t)me->epoch * count + i;
+    brim__res_event *e =
+        &me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity];
+    if (started)
+        e->started = clock64();
+    else {
+        e->instruction = me->instruction;
+        e->epoch = me->epoch;
+        e->taken = clock64();
+        e->ended = 0;
+    }
+}
+
+FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
+{
+    const step_info *info = &me->s->info[me->epoch & 1];
+    uint32_t tiles = field(me, RI_TILES), granules = field(me, RI_GRANULES);
+    uint32_t from = field(me, RI_FROM), blocks = (granules + 63) / 64;
+    const char *in = me->in_set + (uint64_t)field(me, RI_IN) * 16;
+    bool kept = blocks <= me->p->keep_blocks;
+    bool first_look = true;
+#pragma unroll 1
+    for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
+        float sums[RES_GROUP_TILES][2][4] = {};
+#pragma unroll 1
+        for (uint32_t block = 0; block < blocks; block++) {
+            uint32_t place = input_place(me, kept ? block : 0);
+            if (group == 0 || !kept) {
+                __syncwarp();
+                fetch_input(me, info, from, in, granules, block, place);
+                if (first_look)
+                    trace_begun(me, number, count, true);
+                first_look = false;
+            }
+            uint32_t x = place + (R == 1 ? 0 : (me->thread >> 2) * 64) + (me->thread & 3) * 16;
+            uint32_t left = granules - block * 64;
+            bool last = block + 1 == blocks;
+            int count = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
+            /* The matrix unit's results are waited for while the next tile is on its way, unless the
+             * next tile has not come yet. */
+#pragma unroll
+            for (int t = 0; t < RES_GROUP_TILES; t++) {
+                if (t >= count)
+                    break;
+                bool behind = t > 0 && last;
+                if (behind && !ring_has(c, me)) {
+                    put_sums(c, me, sums[t - 1]);
+                    behind = false;
+                }
+                multiply_block(c, me, left, x, sums[t]);
+                if (behind)
+                    put_sums(c, me, sums[t - 1]);
+                if (last && t + 1 == count)
+                    put_sums(c, me, sums[t]);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* resident.cu: the interpreter of resident programs: one persistent kernel, a block a lane.
+ *
+ * What it must do: each weight once through shared memory (2 bytes a parameter, one multiplication
+ * and one addition each, on the tensor cores), so the floor is bytes over the read bandwidth. What
+ * stands in the way is the chain of dependent products: five a layer. So weights stream ahead of
+ * the instructions (fetch.cuh), a product's input is taken as packets whose words say themselves
+ * that they have come (no counters, no fences: one trip through the L2), sums of a tile are finished
+ * and published by a warp of its own (finish.cuh) while others multiply on (product.cuh).
+ *
+ * The plain version that says what is meant is src/program/ops_resident*.c; docs/gpu.md argues the
+ * order between lanes. The structure was found by experiment: packets with replicas, strided tiles,
+ * bytes in flight by what has landed. */
+#include "kernels/cuda/step.cuh"
+
+FN void consume_instruction(consumer *c, lane *me, uint32_t number, uint32_t count)
+{
+    look_anew(me);
+    uint32_t kind = field(me, RI_KIND);
+    const step_info *info = &me->s->info[me->epoch & 1];
+    if (kind != RES_QKV && kind != RES_OUT && kind != RES_GATE_UP && kind != RES_LANE_DONE)
+        trace_begun(me, number, count, false);
+    switch (kind) {
+    case RES_HEAD:
+        if (info->out == 0)
+            return;
+        /* fall through */
+    case RES_QKV:
+    case RES_OUT:
+    case RES_GATE_UP:
+        trace_begun(me, number, count, false);
+        multiply(c, me, number, count);
+        return;
+    case RES_ATTN:
+        attend(c, me, number, count);
+        break;
+    case RES_COMBINE:
+        combine(c, me, number, count);
+        break;
+    case RES_APPEND:
+        append(c, me);
+        break;
+    case RES_BEGIN:
+        if (me->warp == 0 && me->thread < R && me->thread < (int)info->rows) {
+            uint32_t slot = info->slot[me->thread % R], position = info->position[me->thread % R];
+            if (slot < me->p->slots && position < me->p->context)
+                __stcg(me->p->history + (uint64_t)slot * me->p->context + position,
+                       info->token[me->thread % R]);
+        }
+        break;
+    case RES_SAMPLE:
+        sample_row(c, me);
+        break;
+    case RES_STEP_END:
+        step_end(c, me);
+        break;
+    case RES_LANE_DONE:
+        __syncwarp();
+        if (me->thread == 0)
+            barrier_arrive(shared_address(&me->s->done));
+        return;
+    }
+    if (me->p->events && me->warp == 0 && me->thread == 0) {
+        uint64_t n = (uint64_t)me->epoch * count + number;
+        me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity].ended =
+            clock64();
+    }
+}
+
+/* A random pause, in tests. */
+FN void delay(const lane *me, uint32_t number)
+{
+    uint32_t h = (me->p->delays ^ me->epoch * 2654435761u ^ number * 40503u ^ me->lane * 97u ^
+                  me->warp * 31337u) * 2246822519u;
+    h ^= h >> 15;
+    if (h % 16 == 0)
+        __nanosleep(h >> 8 & 8191);
+}
+
+FN void consume_warp(lane *me)
+{
+    const brim__res_params *p = me->p;
+    const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
+    uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
+    consumer c = {};
+    for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
+        uint32_t next = list[me->thread];
+        if (!await_step(me))
+            return;
+        c.first_item.row = -2; /* not looked for yet */
+        uint32_t parity = (p->epoch + me->epoch) & 1;
+        me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
+        me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
+        me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
+#pragma unroll 1
+        for (uint32_t i = 0; i < count; i++) {
+            me->word = next;
+            next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
+            me->instruction = field(me, RI_INDEX);
+            if (p->delays)
+                delay(me, i);
+            if (p->planted_lane == (uint32_t)me->lane + 1 && p->planted_epoch == me->epoch &&
+                i == count / 2) {
+                patience w = {0, 0};
+                for (;;)
+                    still_waiting(me, &w, RES_WAIT_PLANTED, 0, 0);
+            }
+            consume_instruction(&c, me, i, count);
+        }
+    }
+}
+
+FN void prepare(lane *me)
+{
+    lane_shared *s = me->s;
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < me->p->ring_slots; i++) {
+            barrier_init(shared_address(&s->full[i]), HAS_BULK ? 1 : 32);
+            barrier_init(shared_address(&s->empty[i]), RES_CONSUMERS);
+        }
+        for (int i = 0; i < TILE_SLOTS; i++) {
+            barrier_init(shared_address(&s->tile[i]), RES_CONSUMERS);
+            barrier_init(shared_address(&s->room[i]), 1);
+        }
+        barrier_init(shared_address(&s->step), 1);
+        barrier_init(shared_address(&s->consumers), RES_CONSUMERS);
+        barrier_init(shared_address(&s->message), 1);
+        barrier_init(shared_address(&s->done), RES_CONSUMERS);
+        s->stop = s->mail_stop = s->published = 0;
+#if HAS_BULK
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+    }
+    for (int i = threadIdx.x; i < 2 * HS / 4; i += RES_WARPS * 32)
+        ((uint32_t *)s->zero_row)[i] = 0;
+    if (me->p->clocks && threadIdx.x == 0) {
+        me->p->clocks[me->lane].timer_begin = timer_ns();
+        me->p->clocks[me->lane].clock_begin = clock64();
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(RES_WARPS * 32, 1)
+    brim_resident(const __grid_constant__ brim__res_params p)
+{
+    extern __shared__ __align__(1024) char memory[];
+    lane me = {};
+    me.p = &p;
+    me.s = (lane_shared *)(memory + p.ring_slots * RES_SLOT_BYTES);
+    me.ring = shared_address(memory);
+    me.work = shared_address(work_memory(&me));
+    me.lane = blockIdx.x;
+    me.warp = threadIdx.x / 32;
+    me.thread = threadIdx.x % 32;
+    prepare(&me);
+    if (me.warp < RES_CONSUMERS)
+        consume_warp(&me);
+    else if (me.warp == WARP_FETCH)
+        fetch_warp(&me);
+    else if (me.warp == WARP_FINISH)
+        finish_warp(&me);
+    else
+        host_warp(&me);
+    if (p.clocks && threadIdx.x == 0) {
+        p.clocks[me.lane].timer_end = timer_ns();
+        p.clocks[me.lane].clock_end = clock64();
+    }
+}
