@@ -45,7 +45,7 @@ struct brim__cuda_run {
     bool *host_owned, *mapped;
     brim_device_memory **tensor_owned; /* tiles that came from host memory */
     uint64_t packet_stride;
-    brim_device_memory *packets, *plain, *lists, *control;
+    brim_device_memory *packets, *plain, *lists, *control, *waits;
     brim__res_mail *mail;
     brim__cuda_address mail_address;
     bool placed; /* memory is there and lists are sent */
@@ -220,6 +220,7 @@ void brim__cuda_executor_destroy(brim_executor *x)
     brim_device_free(c->plain);
     brim_device_free(c->lists);
     brim_device_free(c->control);
+    brim_device_free(c->waits);
     brim_device_free(c->events);
     brim_device_free(c->clocks);
     if (c->module)
@@ -336,7 +337,7 @@ static brim_status place_plain(brim_executor *x)
     for (size_t b = 0; b < p->buffer_count; b++)
         if (!c->packet[b] && !c->address[b])
             total += rounded(whole_bytes(&p->buffers[b]), PLACE_BYTES);
-    uint64_t rows = c->shape.rows, tiles = (c->shape.vocab + 7) / 8;
+    uint64_t rows = c->shape.rows, tiles = ((c->shape.vocab + 7) / 8 + 3) / 4 * 4;
     uint64_t scratch = rounded(brim__sample_scratch_bytes(c->shape.vocab) + 64, PLACE_BYTES);
     uint64_t own = rounded(4 * rows, PLACE_BYTES) + rounded(4 * rows * tiles, PLACE_BYTES) +
                    rows * scratch;
@@ -446,6 +447,7 @@ static void fill_params(brim_executor *x)
     p->rope = (const float *)c->address[s->rope];
     p->control = (brim__res_control *)brim__cuda_address_of(c->control);
     p->host = (brim__res_mail *)c->mail_address;
+    p->waits = (brim__res_wait *)brim__cuda_address_of(c->waits);
     p->lanes = x->program->lane_count;
     p->rows = s->rows;
     p->kv_heads = s->kv_heads;
@@ -456,7 +458,7 @@ static void fill_params(brim_executor *x)
     p->blocks_max = s->blocks_max;
     p->blocks = s->blocks;
     p->vocab = s->vocab;
-    p->head_tiles = (s->vocab + 7) / 8;
+    p->head_tiles = ((s->vocab + 7) / 8 + 3) / 4 * 4;
     p->rope_halves = s->rope_halves;
     p->scale = s->scale;
     p->watchdog_units = (uint32_t)((uint64_t)x->desc.watchdog_ms * 1000000 >> 10);
@@ -473,6 +475,9 @@ static brim_status place_all(brim_executor *x)
                                    2 * (uint64_t)c->replicas * c->packet_stride));
     if (!c->control)
         BRIM_TRY(brim_device_alloc(&c->control, x->desc.device, sizeof(brim__res_control)));
+    if (!c->waits)
+        BRIM_TRY(brim_device_alloc(&c->waits, x->desc.device,
+                                   sizeof(brim__res_wait) * RES_WARPS * x->program->lane_count));
     if (!c->plain)
         BRIM_TRY(place_plain(x));
     BRIM_TRY(find_base(x));
@@ -540,6 +545,8 @@ brim_status brim__cuda_executor_start(brim_executor *x)
     BRIM_TRY(brim__cuda_fill_async(device, BRIM__CUDA_PROGRAMS,
                                    brim__cuda_address_of(c->control), 0,
                                    sizeof(brim__res_control)));
+    BRIM_TRY(brim__cuda_fill_async(device, BRIM__CUDA_PROGRAMS, brim__cuda_address_of(c->waits), 0,
+                                   sizeof(brim__res_wait) * RES_WARPS * p->lane_count));
     for (size_t b = 0; b < p->buffer_count; b++)
         if (p->buffers[b].role == BRIM_BUFFER_INPUT && !c->mapped[b])
             BRIM_TRY(brim__cuda_write_async(device, BRIM__CUDA_PROGRAMS, c->address[b], c->host[b],
@@ -582,20 +589,70 @@ bool brim__cuda_executor_wait_epoch(brim_executor *x, uint64_t epoch, uint64_t t
     }
 }
 
+/* Whoever waits for the earliest instruction waits for the cause; the others wait for it. */
+static bool earlier(const brim__res_wait *a, const brim__res_wait *b, const uint32_t *order)
+{
+    if (!b || a->epoch != b->epoch)
+        return !b || a->epoch < b->epoch;
+    return order[a->instruction] < order[b->instruction];
+}
+
+/* An instruction's place in its lane's list. */
+static void find_order(uint32_t *order, const brim_program *p)
+{
+    order[p->instruction_count] = UINT32_MAX;
+    for (uint32_t l = 0; l < p->lane_count; l++)
+        for (size_t n = 0; n < p->lanes[l].count; n++)
+            if (p->lanes[l].items[n].instruction != BRIM_NONE)
+                order[p->lanes[l].items[n].instruction] = (uint32_t)n;
+}
+
+static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits,
+                                 const uint32_t *order)
+{
+    const brim_program *p = x->program;
+    const brim__res_wait *first = NULL;
+    uint32_t at = 0, lanes = 0;
+    for (uint32_t i = 0; i < p->lane_count * RES_WARPS; i++) {
+        const brim__res_wait *w = &waits[i];
+        if (!w->role || w->role > RES_WAIT_COUNT || w->instruction > p->instruction_count ||
+            i % RES_WARPS == RES_WARPS - 1)
+            continue;
+        lanes += i % RES_WARPS == 0;
+        if (earlier(w, first, order)) {
+            first = w;
+            at = i;
+        }
+    }
+    BRIM_FAIL_IF(!first, SYSTEM, "run.hung", "the run gave up after %u ms, nobody says why",
+                 x->desc.watchdog_ms);
+    char where[128] = "the end of its list";
+    if (first->instruction < p->instruction_count)
+        brim__program_where(where, sizeof where, p, first->instruction);
+    return brim__fail(BRIM_REFUSED, "run.hung",
+                      "a wait of more than %u ms in step %u: lane %u, warp %u, at %s, waits for %s "
+                      "(%u) and sees 0x%x; %u lanes wait",
+                      x->desc.watchdog_ms, first->epoch, at / RES_WARPS, at % RES_WARPS, where,
+                      roles[first->role - 1], first->awaited, first->seen, lanes);
+}
+
 static brim_status report_hang(brim_executor *x)
 {
-    const brim__res_mail *m = x->cuda->mail;
-    char where[128] = "the end of its list";
-    if (m->instruction < x->program->instruction_count)
-        brim__program_where(where, sizeof where, x->program, m->instruction);
-    uint32_t role_index = m->who >> 24;
-    const char *role = role_index < RES_WAIT_COUNT ? roles[role_index] : "something unknown";
-    return brim__fail(BRIM_REFUSED, "run.hung",
-                      "lane %u waited longer than %u ms in step %u: warp %u, at %s, waited for %s "
-                      "(%u), and saw 0x%x",
-                      m->who & 0xffff, x->desc.watchdog_ms, m->epoch, m->who >> 16 & 0xff, where, role,
-                      m->awaited,
-                      m->seen);
+    const brim_program *p = x->program;
+    size_t count = (size_t)p->lane_count * RES_WARPS;
+    brim__res_wait *waits;
+    uint32_t *order;
+    BRIM_CALLOC(x->ctx, waits, count);
+    order = brim__calloc(x->ctx, p->instruction_count + 1, sizeof *order);
+    brim_status status = order ? brim_device_read(waits, x->cuda->waits, 0, count * sizeof *waits)
+                               : BRIM_NO_MEMORY;
+    if (status == BRIM_OK) {
+        find_order(order, p);
+        status = describe_hang(x, waits, order);
+    }
+    brim__free(x->ctx, waits);
+    brim__free(x->ctx, order);
+    return status;
 }
 
 brim_status brim__cuda_executor_wait(brim_executor *x)

@@ -23,11 +23,10 @@
  *
  * Meaning of a product of row r of W (K columns) with y: columns are cut into granules of 32;
  * granule j belongs to warp j % 8. A warp has two accumulators, both 0 at first; for its granules
- * in ascending order: columns (granule) {0,1,8,9,16,17,24,25 and 2,3,10,11,...}: the 16 columns c
- * with c % 8 < 4 are added to the first, the others to the second, each 16 in one step, products
- * exact, the sum in float32 in the order of the hardware's matrix unit (for which the reference
- * sums the 16, columns l, l + 8, l + 16, l + 24 first, as ((0 + 1) + (2 + 3)), then the four of
- * them alike, and adds that to the accumulator). p_w = first + second. The product is
+ * in ascending order: the 16 columns c with c % 8 < 4 are added to the first, the others to the
+ * second, each 16 in one step, products exact, the sum in float32 in the order of the hardware's
+ * matrix unit (for which the reference sums the 16, columns c, c + 8, c + 16, c + 24 first, as
+ * ((0 + 1) + (2 + 3)), then the four of them alike, and adds that to the accumulator). p_w = first + second. The product is
  * ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)).
  * With a norm before it: v = product * r, r = 1 / sqrt(S / K + epsilon). S: partial l (0 .. 31)
  * sums ssq of the tiles 4 i + k of i = l, l + 32, ... in ascending order, within i as

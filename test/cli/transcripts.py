@@ -3,7 +3,7 @@
 
 A case is a file cases/NAME.txt that reads like a terminal:
 
-    # a comment; "# needs: model" (or "data") skips the case where that is absent
+    # a comment; "# needs: model" (or "data", "fake") skips the case where that is absent
     $ brim run --thread 4          a command, run by /bin/sh in an empty folder of the case's own
     2| brim run: there is ...      a line on standard error
     a line on standard output
@@ -12,7 +12,8 @@ A case is a file cases/NAME.txt that reads like a terminal:
 The case's folder is shown as $FOLDER, a local server's port as PORT.
 In an expected line {{REGEX}} stands for whatever REGEX matches. A line "..." stands for any number
 of lines. Commands of one case share their folder. They see $BRIM_MODEL (the real model, if it is
-there), $BRIM_DATA, $TOOLS (this folder), and a HOME and BRIM_MODELS of the case's own.
+there), $BRIM_DATA, $TOOLS (this folder), and a HOME and BRIM_MODELS of the case's own. GPUs of the
+machine are hidden from them; BRIM_LIBCUDA=$FAKE_LIBCUDA shows two that are made up.
 
 --update rewrites the cases whose output differs, keeping expected lines that still match; read
 the difference before you commit it.
@@ -42,16 +43,24 @@ def find_data():
     return os.path.abspath(path) if os.path.isdir(path) else None
 
 
+def find_fake(brim):
+    """The driver without a GPU (test/device/fake_libcuda.c) of the same build."""
+    path = os.path.join(os.path.dirname(os.path.abspath(brim)), "test", "fake_libcuda.so")
+    return path if os.path.exists(path) else None
+
+
 def environment(brim, folder):
     env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("BRIM_", "XDG_", "HF_"))}
+           if not name.startswith(("BRIM_", "XDG_", "HF_", "CUDA_"))}
     bin_folder = os.path.join(folder, "bin")
     os.mkdir(bin_folder)
     os.symlink(os.path.abspath(brim), os.path.join(bin_folder, "brim"))
     env.update(PATH=bin_folder + os.pathsep + env.get("PATH", ""), HOME=os.path.join(folder, "home"),
                BRIM_MODELS=os.path.join(folder, "models"), LC_ALL="C.UTF-8", TERM="dumb",
-               TOOLS=HERE, BRIM_SOURCE=ROOT, BRIM_DEVICE="cpu")
-    for name, value in (("BRIM_MODEL", find_model()), ("BRIM_DATA", find_data())):
+               TOOLS=HERE, BRIM_SOURCE=ROOT, BRIM_DEVICE="cpu",
+               BRIM_LIBCUDA="/nonexistent/libcuda.so.1", BRIM_LIBNVML="/nonexistent")
+    for name, value in (("BRIM_MODEL", find_model()), ("BRIM_DATA", find_data()),
+                        ("FAKE_LIBCUDA", find_fake(brim))):
         if value:
             env[name] = value
     return env
@@ -120,7 +129,8 @@ def run_case(path, brim, update):
     needs = {word for line in head if line.startswith("# needs:") for word in line[8:].split()}
     # What takes minutes under a sanitizer says that it needs the release build.
     release = not os.environ.get("BRIM_SANITIZE")
-    for word, there in (("model", find_model()), ("data", find_data()), ("release", release)):
+    for word, there in (("model", find_model()), ("data", find_data()), ("fake", find_fake(brim)),
+                        ("release", release)):
         if word in needs and not there:
             return f"skipped: no {word}"
     out, good = [line + "\n" for line in head], True

@@ -4,7 +4,9 @@
  *   gpu_sample [SMALL_CASES [LARGE_CASES]]
  *
  * Times are those of one block on one multiprocessor with its data in the L2, for a vocabulary of
- * 128,256: cycles from clock64 (the median of the repeats) and nanoseconds of the global timer. */
+ * 128,256: cycles from clock64 (the median of the repeats) and microseconds of the global timer
+ * (the mean), when nothing else runs and ("cold") after other code has filled the instruction
+ * cache. */
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -35,16 +37,27 @@ static void check(cudaError_t error, const char *what)
     exit(error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ? 2 : 1);
 }
 
+/* Takes the instruction cache, as the rest of a resident kernel may: 128 KiB of code. */
+static __device__ __noinline__ uint32_t other_code(uint32_t x)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < 8192; i++)
+        asm volatile("mad.lo.u32 %0,%0,%1,%2;" : "+r"(x) : "r"(x), "r"(i));
+    return x;
+}
+
 /* A block a row, as the resident kernel calls it: 256 of 352 threads. All must say the same. */
 static __global__ void __launch_bounds__(THREADS, 1)
     choose(const brim_sample_in *rows, uint32_t *tokens, uint64_t *cycles, uint64_t *ns,
-           int repeats)
+           int repeats, bool cold)
 {
     __shared__ __align__(16) char shared[12288];
     if (threadIdx.x >= SAMPLE_THREADS)
         return;
     brim_sample_in in = rows[blockIdx.x];
     for (int i = 0; i < repeats; i++) {
+        if (cold && other_code(threadIdx.x) == 1)
+            tokens[0] = 0;
         SAMPLE_BARRIER();
         uint64_t began = clock64(), began_ns = timer_ns();
         uint32_t token = brim_sample_block(&in, shared, (int)threadIdx.x);
@@ -154,7 +167,7 @@ static uint32_t compare(const uint32_t *vocabs, uint32_t vocab_count, uint64_t f
         const brim_sample_in *in =
             (const brim_sample_in *)put(a, rows.data(), batch * sizeof rows[0], 0);
         uint32_t *tokens = (uint32_t *)take(a, got.size() * sizeof got[0]);
-        choose<<<batch, THREADS>>>(in, tokens, NULL, NULL, 2);
+        choose<<<batch, THREADS>>>(in, tokens, NULL, NULL, 2, false);
         check(cudaMemcpy(got.data(), tokens, got.size() * sizeof got[0], cudaMemcpyDeviceToHost),
               "the kernel");
         for (uint32_t i = 0; i < batch; i++)
@@ -211,10 +224,31 @@ static void make_timed(sample_case *c, const timing *t, uint64_t seed)
         c->recent[i] = (uint32_t)brim__random_below(seed, 6, i, c->vocab);
 }
 
+/* The median cycles of a call, and the mean of its microseconds. */
+static void time_calls(arena *a, const brim_sample_in *in, bool cold, uint64_t *median, double *us,
+                       uint32_t got[SAMPLE_THREADS])
+{
+    uint32_t *tokens = (uint32_t *)take(a, SAMPLE_THREADS * sizeof *tokens);
+    uint64_t cycles[REPEATS], ns[REPEATS];
+    uint64_t *device_cycles = (uint64_t *)take(a, sizeof cycles);
+    uint64_t *device_ns = (uint64_t *)take(a, sizeof ns);
+    choose<<<1, THREADS>>>(in, tokens, device_cycles, device_ns, REPEATS, cold);
+    check(cudaMemcpy(got, tokens, SAMPLE_THREADS * sizeof *tokens, cudaMemcpyDeviceToHost),
+          "the kernel");
+    check(cudaMemcpy(cycles, device_cycles, sizeof cycles, cudaMemcpyDeviceToHost), "a copy");
+    check(cudaMemcpy(ns, device_ns, sizeof ns, cudaMemcpyDeviceToHost), "a copy");
+    std::sort(cycles + WARM_UP, cycles + REPEATS);
+    double sum = 0;
+    for (int i = WARM_UP; i < REPEATS; i++)
+        sum += (double)ns[i];
+    *median = cycles[(WARM_UP + REPEATS) / 2];
+    *us = sum / (REPEATS - WARM_UP) / 1000;
+}
+
 static uint32_t measure(arena *a)
 {
     uint32_t wrong = 0;
-    printf("%-38s %9s %9s %9s\n", "vocabulary 128,256", "cycles", "least", "us");
+    printf("%-38s %9s %9s %9s %9s\n", "vocabulary 128,256", "cycles", "us", "cold", "us");
     for (const timing &t : timings) {
         sample_case c;
         room r;
@@ -223,22 +257,15 @@ static uint32_t measure(arena *a)
         a->at = a->begin;
         brim_sample_in row = put_case(a, &c, 0);
         const brim_sample_in *in = (const brim_sample_in *)put(a, &row, sizeof row, 0);
-        uint32_t got[SAMPLE_THREADS], *tokens = (uint32_t *)take(a, sizeof got);
-        uint64_t cycles[REPEATS], ns[REPEATS];
-        uint64_t *device_cycles = (uint64_t *)take(a, sizeof cycles);
-        uint64_t *device_ns = (uint64_t *)take(a, sizeof ns);
-        choose<<<1, THREADS>>>(in, tokens, device_cycles, device_ns, REPEATS);
-        check(cudaMemcpy(got, tokens, sizeof got, cudaMemcpyDeviceToHost), "the kernel");
-        check(cudaMemcpy(cycles, device_cycles, sizeof cycles, cudaMemcpyDeviceToHost), "a copy");
-        check(cudaMemcpy(ns, device_ns, sizeof ns, cudaMemcpyDeviceToHost), "a copy");
-        wrong += tell(&c, 17, host_pick(&c), got);
-        std::sort(cycles + WARM_UP, cycles + REPEATS);
-        double sum = 0;
-        for (int i = WARM_UP; i < REPEATS; i++)
-            sum += (double)ns[i];
-        printf("%-38s %9llu %9llu %9.2f\n", t.name,
-               (unsigned long long)cycles[(WARM_UP + REPEATS) / 2],
-               (unsigned long long)cycles[WARM_UP], sum / (REPEATS - WARM_UP) / 1000);
+        uint32_t got[SAMPLE_THREADS], want = host_pick(&c);
+        uint64_t warm, cold;
+        double warm_us, cold_us;
+        time_calls(a, in, false, &warm, &warm_us, got);
+        wrong += tell(&c, 17, want, got);
+        time_calls(a, in, true, &cold, &cold_us, got);
+        wrong += tell(&c, 17, want, got);
+        printf("%-38s %9llu %9.2f %9llu %9.2f\n", t.name, (unsigned long long)warm, warm_us,
+               (unsigned long long)cold, cold_us);
     }
     return wrong;
 }

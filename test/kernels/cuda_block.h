@@ -248,13 +248,9 @@ static inline int __ffs(int v)
 {
     return __builtin_ffs(v);
 }
-static inline int __ffsll(int64_t v)
+static inline int __popc(uint32_t v)
 {
-    return __builtin_ffsll(v);
-}
-static inline int __popcll(uint64_t v)
-{
-    return __builtin_popcountll(v);
+    return __builtin_popcount(v);
 }
 static inline uint32_t atomicAdd(uint32_t *p, uint32_t v)
 {

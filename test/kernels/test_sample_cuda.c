@@ -27,6 +27,7 @@ typedef struct launch {
     brim_sample_in in;
     char *shared;
     bool quick; /* the shortlist alone */
+    bool twice; /* one row after another */
     uint32_t token[BLOCK_THREADS];
 } launch;
 
@@ -36,6 +37,8 @@ static void thread_main(void *arg, int thread)
     brim_sample_in in = l->in;
     if (!l->quick) {
         l->token[thread] = brim_sample_block(&in, l->shared, thread);
+        if (l->twice && brim_sample_block(&in, l->shared, thread) != l->token[thread])
+            l->token[thread] = SAMPLE_NONE;
         return;
     }
     sampler z;
@@ -61,6 +64,7 @@ static uint32_t device_pick(const sample_case *c, uint32_t row, uint32_t order, 
                              c->recent,        c->recent_count, c->position,        scratch};
     l->shared = shared;
     l->quick = quick;
+    l->twice = order % 4 == 0;
     if (!block_run(thread_main, l, order))
         fail_msg("threads wait for others that never come");
     for (int i = 0; i < GUARD_BYTES; i++)
@@ -149,7 +153,7 @@ static void device_agrees_with_host_on_small_vocabularies(void **state)
     static const uint32_t vocabs[] = {1, 2, 7, 8, 9, 31, 32, 33, 300, 1023, 1025, 2500};
     if (!works(state))
         return;
-    for (uint64_t seed = 0; seed < (BLOCK_SLOW ? 300 : 1600); seed++) {
+    for (uint64_t seed = 0; seed < (BLOCK_SLOW ? 200 : 1000); seed++) {
         sample_case c;
         make_room(&c, vocabs[brim__random_below(seed, 9, 0, 12)]);
         case_make(&c, (sample_shape)(seed % CASE_SHAPES), seed);
@@ -160,16 +164,16 @@ static void device_agrees_with_host_on_small_vocabularies(void **state)
 
 static void device_agrees_with_host_on_whole_vocabularies(void **state)
 {
-    static const uint32_t vocabs[] = {49152, 50257, 128256, 270000};
+    static const uint32_t vocabs[] = {50257, 128256, 270000};
     if (!works(state))
         return;
-    for (uint64_t seed = 0; seed < 4 * CASE_SHAPES; seed++) {
+    for (uint64_t seed = 0; seed < (BLOCK_SLOW ? 1 : 3) * CASE_SHAPES; seed++) {
         sample_case c;
         make_room(&c, vocabs[seed / CASE_SHAPES]);
         case_make(&c, (sample_shape)(seed % CASE_SHAPES), seed);
-        for (uint64_t n = 0; n < 3; n++) {
-            case_params(&c, seed * 3 + n);
-            check(&c, "case", seed * 3 + n);
+        for (uint64_t n = 0; n < 2; n++) {
+            case_params(&c, seed * 2 + n);
+            check(&c, "case", seed * 2 + n);
         }
         free_room(&c);
     }
@@ -223,13 +227,13 @@ static void each_draw_agrees(void **state)
     make_room(&c, 2001);
     for (int n = 2; n < 8; n++) {
         usual(&c, n, (uint64_t)n);
-        for (c.position = 0; c.position < 60; c.position++)
+        for (c.position = 0; c.position < 30; c.position++)
             check(&c, "position", c.position);
     }
     c.params.temperature = 3;
     c.params.top_p = 1;
     c.params.min_p = 0;
-    for (c.position = 0; c.position < 60; c.position++)
+    for (c.position = 0; c.position < 30; c.position++)
         check(&c, "position", c.position);
     free_room(&c);
 }

@@ -437,7 +437,7 @@ static void check_refuses_tile_runs_past_the_tensor(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pair p = pair_begin();
         uint32_t tensor = 0;
-        brim_tensor_desc desc = {"w", BRIM_DTYPE_Q8_0, 64, 64};
+        brim_tensor_desc desc = {.name = "w", .type = BRIM_DTYPE_Q8_0, .rows = 64, .cols = 64};
         assert_int_equal(brim_builder_tensor(&tensor, p.m.builder, &desc), BRIM_OK);
         p.b.runs[0] = (brim_tile_run){tensor, cases[i].first, cases[i].count};
         pair_finish(&p);
@@ -774,7 +774,7 @@ static void check_compares_declared_accesses_with_the_op(void **state)
         uint32_t op = 0, tensor = 0;
         brim_op_desc desc = {.name = "copy", .body = no_body, .derive = copy_derive};
         assert_int_equal(brim_op_register(&op, p.m.ops, &desc), BRIM_OK);
-        brim_tensor_desc w = {"w", BRIM_DTYPE_F32, 1024, 1024};
+        brim_tensor_desc w = {.name = "w", .type = BRIM_DTYPE_F32, .rows = 1024, .cols = 1024};
         assert_int_equal(brim_builder_tensor(&tensor, p.m.builder, &w), BRIM_OK);
         p.b.op = op;
         p.b.operand_count = 2;

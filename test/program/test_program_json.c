@@ -65,7 +65,7 @@ static void json_keeps_every_field(void **state)
     uint32_t t = mix_buffer(&m, "table", 4096, BRIM_BUFFER_CONST, false);
     uint32_t c = mix_counter(&m, "c"), q = mix_queue(&m, "q");
     uint32_t w = 0;
-    brim_tensor_desc desc = {"w", BRIM_DTYPE_Q4_K, 512, 512};
+    brim_tensor_desc desc = {.name = "w", .type = BRIM_DTYPE_Q4_K, .rows = 512, .cols = 512};
     assert_int_equal(brim_builder_tensor(&w, m.builder, &desc), BRIM_OK);
     brim_instruction in = brim_instruction_make(m.op);
     in.operand_count = 3;

@@ -194,10 +194,10 @@ FN void attend_warp(const attention *a, const lane *me, uint32_t ring, float *ou
         uint4 q = g < (int)me->p->group ? lds4(q_at + n * 64) : make_uint4(0, 0, 0, 0);
         uint32_t chunk = t4 + 4 * n;
         uint4 a0 = lds4(k0 + (chunk ^ (p0 & 7)) * 16), a1 = lds4(k1 + (chunk ^ (p1 & 7)) * 16);
-        mma16<false>(c[0], q.x, q.y, a0.x, a0.y);
-        mma16<false>(c[1], q.x, q.y, a1.x, a1.y);
-        mma16<false>(c[0], q.z, q.w, a0.z, a0.w);
-        mma16<false>(c[1], q.z, q.w, a1.z, a1.w);
+        mma16<false>(c[0], q.x, 0, q.y, 0, a0.x, a0.y);
+        mma16<false>(c[1], q.x, 0, q.y, 0, a1.x, a1.y);
+        mma16<false>(c[0], q.z, 0, q.w, 0, a0.z, a0.w);
+        mma16<false>(c[1], q.z, 0, q.w, 0, a1.z, a1.w);
     }
     const float nothing = __int_as_float(0xff800000);
     float score[4];
@@ -227,8 +227,8 @@ FN void attend_warp(const attention *a, const lane *me, uint32_t ring, float *ou
         uint32_t b[4];
         ldmatrix4t(v + ((2 * n + (me->thread >> 4)) ^ (position & 7)) * 16, b);
         float o[2][4] = {};
-        mma16<false>(o[0], e0, e1, b[0], b[1]);
-        mma16<false>(o[1], e0, e1, b[2], b[3]);
+        mma16<false>(o[0], e0, 0, e1, 0, b[0], b[1]);
+        mma16<false>(o[1], e0, 0, e1, 0, b[2], b[3]);
         if (g < (int)me->p->group) {
             float *to = out + g * (HS + 8) + n * 16 + 2 * t4;
             *(float2 *)to = make_float2(o[0][0], o[0][1]);

@@ -228,8 +228,10 @@ FN float add_sums(const float *sums, int at)
 FN void await_tile(const finisher *f, const lane *me, int n)
 {
     int slot = (f->taken + n) % TILE_SLOTS;
-    wait_barrier(me, shared_address(me->s->tile) + 8 * slot,
-                 (f->taken + n) / TILE_SLOTS & 1, RES_WAIT_TILE, n);
+    uint32_t bar = shared_address(me->s->tile) + 8 * slot, phase = (f->taken + n) / TILE_SLOTS & 1;
+    patience w = {0, 0};
+    while (!barrier_test(bar, phase)) /* at once when it is there: all lanes wait for this warp */
+        still_waiting(me, &w, RES_WAIT_TILE, n, phase);
 }
 
 FN void finish_tiles_of_one_row(finisher *f, finishing *k, const lane *me)
@@ -370,9 +372,8 @@ FN void trace_ended(const lane *me, uint32_t i, uint32_t count)
 {
     if (!me->p->events || me->thread != 0)
         return;
-    uint64_t n = (uint64_t)me->epoch * count + i;
-    me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity].ended =
-        clock64();
+    uint32_t n = (me->epoch * count + i) % me->p->event_capacity;
+    me->p->events[(uint64_t)me->lane * me->p->event_capacity + n].ended = clock64();
 }
 
 FN void finish_warp(lane *me)

@@ -102,19 +102,18 @@ FN char *replica(const lane *me, char *set, int n)
 
 /* ---- the watchdog ---- */
 
-/* Ends the thread; the first that gives up says why. */
+/* Says what the warp waited for and ends the thread. */
 FN void give_up(const brim__res_params *p, int role, uint32_t where, uint32_t seen, uint32_t epoch,
                 uint32_t instruction)
 {
-    if (atomicExch(&p->control->abort, 1) == 0) {
-        p->host->who = blockIdx.x | threadIdx.x / 32 << 16 | role << 24;
-        p->host->instruction = instruction;
-        p->host->epoch = epoch;
-        p->host->awaited = where;
-        p->host->seen = seen;
-        __threadfence_system();
-        p->host->hung = 1;
-    }
+    brim__res_wait *w = &p->waits[blockIdx.x * RES_WARPS + threadIdx.x / 32];
+    w->instruction = instruction;
+    w->epoch = epoch;
+    w->awaited = where;
+    w->seen = seen;
+    w->role = 1 + role;
+    if (atomicExch(&p->control->abort, 1) == 0)
+        p->host->hung = 1 + blockIdx.x;
     asm volatile("exit;");
     __builtin_unreachable();
 }
@@ -137,11 +136,11 @@ FN void still_waiting(const lane *me, patience *w, int role, uint32_t where, uin
 
 FN void wait_barrier(const lane *me, uint32_t bar, uint32_t phase, int role, uint32_t where)
 {
-    if (barrier_test(bar, phase))
-        return;
     patience w = {0, 0};
-    while (!barrier_test(bar, phase))
+    while (!barrier_spin(bar, phase)) {
+        w.tries |= 2047; /* 64 looks have been enough to ask for the time */
         still_waiting(me, &w, role, where, phase);
+    }
 }
 
 /* All consumer warps. */
@@ -151,6 +150,7 @@ FN void join_consumers(const lane *me, uint32_t *phase)
     __syncwarp();
     if (me->thread == 0)
         barrier_arrive(bar);
+    __syncwarp(); /* else the others might spin before the first has arrived */
     wait_barrier(me, bar, *phase, RES_WAIT_WARPS, 0);
     *phase ^= 1;
 }

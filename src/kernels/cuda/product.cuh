@@ -10,7 +10,8 @@ typedef struct consumer {
     int slot;             /* of the ring: the next one */
     uint32_t slot_phase;
     uint32_t join_phase;
-    int tiles;            /* sums handed over so far */
+    int sum_slot;         /* where the next sums go */
+    uint32_t room_phase;
     item first_item;      /* of attention: the same in every layer of a step */
 } consumer;
 
@@ -20,6 +21,13 @@ typedef struct consumer {
 FN uint32_t input_place(const lane *me, uint32_t block)
 {
     return me->work + (block * RES_CONSUMERS + me->warp) * X_BLOCK;
+}
+
+/* Eight input elements as the matrix unit's operand: words 0 and 1 in rows 0 to 7, words 2 and 3 in
+ * rows 8 to 15; see multiply_granule(). */
+FN uint4 as_operand(uint4 v)
+{
+    return make_uint4(v.x, v.z, v.y, v.w);
 }
 
 /* What a thread looks after: one row image: granule thread / 4, 16-byte piece thread % 4, all in
@@ -38,7 +46,7 @@ FN void input_from_packets(const lane *me, const step_info *info, const char *in
         const char *at = in + granule * 64 + (me->thread & 3) * 16;
         uint4 v = wanted ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
         await_packet4(me, at, &v, wanted);
-        sts4(to + me->thread * 16, v);
+        sts4(to + me->thread * 16, as_operand(v));
     } else {
         uint4 v[8];
         bool row_used = (me->thread & 7) < (int)info->rows;
@@ -54,7 +62,8 @@ FN void input_from_packets(const lane *me, const step_info *info, const char *in
             uint32_t granule = granule_of(block, me, i);
             await_packet4(me, in + (uint64_t)granule * 64 * R + me->thread * 16, &v[i],
                           row_used && granule < granules);
-            sts4(to + i * X_GRANULE + (me->thread & 7) * 64 + (me->thread >> 3) * 16, v[i]);
+            sts4(to + i * X_GRANULE + (me->thread & 7) * 64 + (me->thread >> 3) * 16,
+                 as_operand(v[i]));
         }
     }
 }
@@ -82,7 +91,7 @@ FN void input_from_embedding(const lane *me, const step_info *info, uint32_t gra
             v = times_norm(__ldg((const uint4 *)embedding_tile(me, tensor, granules,
                                                                info->token[0], tile)),
                            norm + tile * 8);
-        sts4(to + me->thread * 16, v);
+        sts4(to + me->thread * 16, as_operand(v));
     } else {
         int row = me->thread & 7;
 #pragma unroll
@@ -94,7 +103,7 @@ FN void input_from_embedding(const lane *me, const step_info *info, uint32_t gra
                 v = times_norm(__ldg((const uint4 *)embedding_tile(me, tensor, granules,
                                                                    info->token[row % R], tile)),
                                norm + tile * 8);
-            sts4(to + i * X_GRANULE + row * 64 + (me->thread >> 3) * 16, v);
+            sts4(to + i * X_GRANULE + row * 64 + (me->thread >> 3) * 16, as_operand(v));
         }
     }
 }
@@ -185,9 +194,9 @@ FN void input_from_parts(const lane *me, const step_info *info, const char *in, 
         if (!wanted)
             v = make_uint4(0, 0, 0, 0);
         if (R == 1)
-            sts4(to + me->thread * 16, v);
+            sts4(to + me->thread * 16, as_operand(v));
         else
-            sts4(to + i * X_GRANULE + row * 64 + piece * 16, v);
+            sts4(to + i * X_GRANULE + row * 64 + piece * 16, as_operand(v));
     }
 }
 
@@ -220,49 +229,62 @@ FN void release_ring(consumer *c, const lane *me)
 {
     if (me->thread == 0)
         barrier_arrive(shared_address(me->s->empty) + 8 * c->slot);
+    __syncwarp();
     if (++c->slot == (int)me->p->ring_slots) {
         c->slot = 0;
         c->slot_phase ^= 1;
     }
 }
 
-/* Adds this warp's granules of a block of a tile: up to four of each of two slots. x: this thread's
- * part of the input's first granule. */
-FN void multiply_block(consumer *c, const lane *me, uint32_t granules_left, uint32_t x,
+/* A granule of a tile: this thread's 16 bytes of weights v (row thread / 4, columns 8 (thread % 4)
+ * on), and of input x. Columns 0 to 3 of each 8 are multiplied in rows 0 to 7 of the first sums,
+ * the others in rows 8 to 15 of the second: so four words of input are the operand as they are.
+ * What lands in the other rows is never looked at. */
+FN void multiply_granule(float sums[2][4], uint4 x, uint4 v)
+{
+    mma16<BF16>(sums[0], x.x, x.y, x.z, x.w, v.x, v.y);
+    mma16<BF16>(sums[1], x.x, x.y, x.z, x.w, v.z, v.w);
+}
+
+/* Adds this warp's granules of a block of a tile: up to four of each of two slots. */
+FN void multiply_block(consumer *c, const lane *me, uint32_t left, const uint4 x[8],
                        float sums[2][4])
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if (half == 1 && granules_left <= 32)
+        if (half == 1 && left <= 32)
             break;
         uint32_t at = await_ring(c, me) + me->warp * 512 + me->thread * 16;
-        uint4 v[4], u[4];
+        uint4 v[4];
+        if (left >= 64) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if ((uint32_t)(me->warp + 8 * (4 * half + i)) < granules_left)
+            for (int i = 0; i < 4; i++)
                 v[i] = lds4(at + i * 4096);
+            __syncwarp();
+            release_ring(c, me);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            u[i] = lds4(x + (4 * half + i) * X_GRANULE);
-        __syncwarp();
-        release_ring(c, me);
+            for (int i = 0; i < 4; i++)
+                multiply_granule(sums, x[4 * half + i], v[i]);
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if ((uint32_t)(me->warp + 8 * (4 * half + i)) < granules_left) {
-                mma16<BF16>(sums[0], u[i].x, u[i].y, v[i].x, v[i].y);
-                mma16<BF16>(sums[1], u[i].z, u[i].w, v[i].z, v[i].w);
-            }
+            for (int i = 0; i < 4; i++)
+                v[i] = (uint32_t)(me->warp + 8 * (4 * half + i)) < left ? lds4(at + i * 4096)
+                                                                       : make_uint4(0, 0, 0, 0);
+            __syncwarp();
+            release_ring(c, me);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                multiply_granule(sums, x[4 * half + i], v[i]);
+        }
     }
 }
 
 /* Hands the warp's sums of a tile to the finisher. */
 FN void put_sums(consumer *c, const lane *me, const float sums[2][4])
 {
-    int n = c->tiles++, slot = n % TILE_SLOTS;
-    if (n >= TILE_SLOTS)
-        wait_barrier(me, shared_address(&me->s->room[slot]), (n / TILE_SLOTS - 1) & 1,
-                     RES_WAIT_FINISH, n);
-    float2 v = make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+    int slot = c->sum_slot;
+    wait_barrier(me, shared_address(&me->s->room[slot]), c->room_phase, RES_WAIT_FINISH, slot);
+    float2 v = make_float2(sums[0][0] + sums[1][2], sums[0][1] + sums[1][3]);
     float *to = me->s->sums[slot];
     int row = me->thread >> 2, column = 2 * (me->thread & 3);
     if (R == 1) {
@@ -273,15 +295,17 @@ FN void put_sums(consumer *c, const lane *me, const float sums[2][4])
     __syncwarp();
     if (me->thread == 0)
         barrier_arrive(shared_address(&me->s->tile[slot]));
+    __syncwarp();
+    c->sum_slot = (slot + 1) % TILE_SLOTS;
+    c->room_phase ^= c->sum_slot == 0;
 }
 
 FN void trace_begun(const lane *me, uint32_t i, uint32_t count, bool started)
 {
     if (!me->p->events || me->warp != 0 || me->thread != 0)
         return;
-    uint64_t n = (uint64_t)me->epoch * count + i;
-    brim__res_event *e =
-        &me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity];
+    uint32_t n = (me->epoch * count + i) % me->p->event_capacity;
+    brim__res_event *e = &me->p->events[(uint64_t)me->lane * me->p->event_capacity + n];
     if (started)
         e->started = clock64();
     else {
@@ -292,6 +316,65 @@ FN void trace_begun(const lane *me, uint32_t i, uint32_t count, bool started)
     }
 }
 
+FN void load_operand(uint4 x[8], const lane *me, uint32_t place)
+{
+    uint32_t at = place + (R == 1 ? 0 : (me->thread >> 2) * 64) + (me->thread & 3) * 16;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x[i] = lds4(at + i * X_GRANULE);
+}
+
+/* One tile of one block, with the sums of the tile before (if `behind`) handed over while the matrix
+ * unit works on this one; or before, when this one's weights have not come. */
+FN void multiply_tile(consumer *c, const lane *me, uint32_t granules, const uint4 x[8],
+                      float sums[2][4], const float before[2][4], bool behind)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sums[i / 4][i % 4] = 0;
+    if (behind && !ring_has(c, me)) {
+        put_sums(c, me, before);
+        behind = false;
+    }
+    multiply_block(c, me, granules, x, sums);
+    if (behind)
+        put_sums(c, me, before);
+}
+
+/* At most 2,048 columns: tile by tile. */
+FN void multiply_narrow(consumer *c, const lane *me, uint32_t tiles, uint32_t granules)
+{
+    uint4 x[8];
+    float even[2][4], odd[2][4];
+    load_operand(x, me, input_place(me, 0));
+#pragma unroll 1
+    for (uint32_t t = 0; t < tiles; t += 2) {
+        multiply_tile(c, me, granules, x, even, odd, t > 0);
+        if (t + 1 == tiles) {
+            put_sums(c, me, even);
+            return;
+        }
+        multiply_tile(c, me, granules, x, odd, even, true);
+    }
+    put_sums(c, me, odd);
+}
+
+/* More: groups of tiles, so that input is looked at once a group; all tiles' sums are kept. */
+FN void multiply_group(consumer *c, const lane *me, uint32_t left, uint32_t place, bool last,
+                       int count, float sums[RES_GROUP_TILES][2][4])
+{
+    uint4 x[8];
+    load_operand(x, me, place);
+#pragma unroll
+    for (int t = 0; t < RES_GROUP_TILES; t++)
+        if (t < count)
+            multiply_block(c, me, left, x, sums[t]);
+#pragma unroll
+    for (int t = 0; t < RES_GROUP_TILES; t++)
+        if (last && t < count)
+            put_sums(c, me, sums[t]);
+}
+
 FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
 {
     const step_info *info = &me->s->info[me->epoch & 1];
@@ -299,7 +382,6 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
     uint32_t from = field(me, RI_FROM), blocks = (granules + 63) / 64;
     const char *in = me->in_set + (uint64_t)field(me, RI_IN) * 16;
     bool kept = blocks <= me->p->keep_blocks;
-    bool first_look = true;
 #pragma unroll 1
     for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
         float sums[RES_GROUP_TILES][2][4] = {};
@@ -309,31 +391,15 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
             if (group == 0 || !kept) {
                 __syncwarp();
                 fetch_input(me, info, from, in, granules, block, place);
-                if (first_look)
+                if (group == 0 && block == 0)
                     trace_begun(me, number, count, true);
-                first_look = false;
             }
-            uint32_t x = place + (R == 1 ? 0 : (me->thread >> 2) * 64) + (me->thread & 3) * 16;
-            uint32_t left = granules - block * 64;
-            bool last = block + 1 == blocks;
-            int count = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
-            /* The matrix unit's results are waited for while the next tile is on its way, unless the
-             * next tile has not come yet. */
-#pragma unroll
-            for (int t = 0; t < RES_GROUP_TILES; t++) {
-                if (t >= count)
-                    break;
-                bool behind = t > 0 && last;
-                if (behind && !ring_has(c, me)) {
-                    put_sums(c, me, sums[t - 1]);
-                    behind = false;
-                }
-                multiply_block(c, me, left, x, sums[t]);
-                if (behind)
-                    put_sums(c, me, sums[t - 1]);
-                if (last && t + 1 == count)
-                    put_sums(c, me, sums[t]);
+            if (blocks == 1) {
+                multiply_narrow(c, me, tiles, granules);
+                return;
             }
+            int now = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
+            multiply_group(c, me, granules - block * 64, place, block + 1 == blocks, now, sums);
         }
     }
 }

@@ -44,6 +44,30 @@ FN bool barrier_test(uint32_t bar, uint32_t phase)
                  : "memory");
     return done;
 }
+/* Looks up to 64 times. One block of assembly, so that the code around it stays short. Threads of the
+ * warp that others wait for must not be left behind: hence the __syncwarp() after every arrival. */
+FN bool barrier_spin(uint32_t bar, uint32_t phase)
+{
+    uint32_t done;
+    asm volatile("{.reg .pred P,Q;\n.reg .u32 n;\n"
+                 "mov.u32 n,64;\n"
+                 "L:\n"
+#if HAS_BULK
+                 "mbarrier.try_wait.parity.shared.b64 P,[%1],%2;\n"
+#else
+                 "mbarrier.test_wait.parity.shared.b64 P,[%1],%2;\n"
+#endif
+                 "@P bra D;\n"
+                 "sub.u32 n,n,1;\n"
+                 "setp.ne.u32 Q,n,0;\n"
+                 "@Q bra L;\n"
+                 "D:\n"
+                 "selp.u32 %0,1,0,P;}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(phase)
+                 : "memory");
+    return done;
+}
 /* The same, but the hardware may keep the thread asleep for a moment. */
 FN bool barrier_try(uint32_t bar, uint32_t phase)
 {
@@ -179,34 +203,32 @@ FN void red_release(void *p, uint32_t v)
 
 /* ---- arithmetic ---- */
 
-/* c += a b: a's rows 8 to 15 are zero. BF16 chooses the type. */
+/* c += a b, a of 16 rows by 16 columns, b of 16 columns by 8. BF16 chooses the type. */
 template <bool BF16>
-FN void mma16(float c[4], uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1)
+FN void mma16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+              uint32_t b1)
 {
     if (BF16)
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                     "{%0,%1,%2,%3},{%4,%5,%6,%5},{%7,%8},{%0,%1,%2,%3};"
+                     "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     else
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                     "{%0,%1,%2,%3},{%4,%5,%6,%5},{%7,%8},{%0,%1,%2,%3};"
+                     "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-/* Two floats as 16-bit ones, the first in the low half, to nearest even. f16: what is too large
- * becomes the largest finite value, NaN stays NaN; never the empty word. */
+/* Two floats as 16-bit ones, the first in the low half, to nearest even, overflow to infinity; NaN
+ * becomes 0x7fff: never the empty word. */
 template <bool BF16>
 FN uint32_t pack16(float lo, float hi)
 {
     uint32_t v;
     if (BF16)
         asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(v) : "f"(hi), "f"(lo));
-    else {
-        lo = lo > 65504.f ? 65504.f : lo < -65504.f ? -65504.f : lo;
-        hi = hi > 65504.f ? 65504.f : hi < -65504.f ? -65504.f : hi;
+    else
         asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(v) : "f"(hi), "f"(lo));
-    }
     return v;
 }
 template <bool BF16>

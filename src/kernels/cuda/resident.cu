@@ -60,9 +60,8 @@ FN void consume_instruction(consumer *c, lane *me, uint32_t number, uint32_t cou
         return;
     }
     if (me->p->events && me->warp == 0 && me->thread == 0) {
-        uint64_t n = (uint64_t)me->epoch * count + number;
-        me->p->events[(uint64_t)me->lane * me->p->event_capacity + n % me->p->event_capacity].ended =
-            clock64();
+        uint32_t n = (me->epoch * count + number) % me->p->event_capacity;
+        me->p->events[(uint64_t)me->lane * me->p->event_capacity + n].ended = clock64();
     }
 }
 
@@ -82,6 +81,7 @@ FN void consume_warp(lane *me)
     const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
     uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
     consumer c = {};
+    c.room_phase = 1; /* there is room at first */
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
         uint32_t next = list[me->thread];
         if (!await_step(me))

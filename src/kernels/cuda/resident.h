@@ -107,16 +107,19 @@ enum {
         RES_WAIT_COUNT
 };
 
+/* What a warp waited for when it gave up; (lane, warp) in device memory. */
+typedef struct brim__res_wait {
+    uint32_t role; /* 1 + RES_WAIT_..., 0: it did not wait */
+    uint32_t instruction, epoch;
+    uint32_t awaited, seen; /* a packet's offset in words, a counter's value... */
+} brim__res_wait;
+
 /* Mapped host memory. */
 typedef struct brim__res_mail {
-    volatile uint32_t done;    /* steps of this launch whose results are in the ring */
-    volatile uint32_t cancel;  /* the host: end after this step */
-    volatile uint32_t stopped; /* 1 when the launch has ended its last step */
-    volatile uint32_t hung;    /* a report is below */
-    volatile uint32_t who; /* lane, warp << 16, role << 24 */
-    volatile uint32_t instruction, epoch;
-    volatile uint32_t awaited, seen; /* a packet's offset in words, a counter's value... */
-    volatile uint32_t pad[23];
+    volatile uint32_t done;   /* steps of this launch whose results are in the ring */
+    volatile uint32_t cancel; /* the host: end after this step */
+    volatile uint32_t hung;   /* 1 + the lane that gave up first */
+    uint32_t pad[29];
 } brim__res_mail;
 
 /* One event of a lane; clocks of its multiprocessor. */
@@ -149,6 +152,7 @@ typedef struct brim__res_params {
     uint64_t sample_scratch_bytes;
     brim__res_control *control;
     brim__res_mail *host;
+    brim__res_wait *waits; /* (lane, warp) */
     brim__res_event *events; /* (lane, capacity), NULL: no trace */
     brim__res_clock *clocks; /* (lane) */
     uint32_t event_capacity;

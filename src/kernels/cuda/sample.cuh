@@ -57,7 +57,7 @@ enum {
     SAMPLE_RECENT = 256,     /* a tile each, one a thread */
     SAMPLE_MARKS = 1032,     /* words of a bit for a tile each */
     SAMPLE_BUCKETS = 256,
-    SAMPLE_BATCH = 16, /* loads of 16 bytes in flight */
+    SAMPLE_BATCH = 8, /* loads of 16 bytes in flight; more need registers that aren't there */
     SAMPLE_LAST = 1024,
 };
 #define SAMPLE_NONE 0xffffffffu
@@ -79,6 +79,7 @@ typedef struct sample_shared {
     uint32_t warp_low[SAMPLE_WARPS];
     uint32_t tile_count, candidate_count, token, pad;
     sample_u64 found[4]; /* what one thread tells the others */
+    sample_u64 random;
     union {
         struct {
             uint32_t recent[SAMPLE_RECENT], mark[SAMPLE_MARKS], histogram[SAMPLE_BUCKETS];
@@ -198,7 +199,7 @@ FN sample_u64 sample_random(uint64_t seed, uint32_t index)
 {
     uint32_t c0 = index, c1 = 0, c2 = 0, c3 = 0;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    SAMPLE_UNROLL
+    SAMPLE_ROLLED
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
@@ -601,29 +602,25 @@ static __device__ __noinline__ uint32_t sample_all(const brim_sample_in *in, cha
 /* ---- the maxima of tiles ---- */
 
 /* What a thread has seen of them. Four maxima that lie in 16 aligned bytes are a four, number 0
- * being that of the first tile; batches of fours are taken at a time, and the last one stays in
- * registers. */
+ * being that of the first tile. */
 typedef struct sample_seen {
-    float4 v[SAMPLE_BATCH];
-    uint32_t base;              /* number of the batch's first four */
-    float most[4], best, least; /* of four groups of tiles; of all of them */
-    uint32_t four;              /* the first that has the largest */
+    float most[4], best; /* of four groups of tiles; of all of them */
+    uint32_t four;       /* the first that has the largest */
 } sample_seen;
 
-FN uint32_t sample_mask_tile(const sampler *z, uint32_t tile)
+FN void sample_mark_tile(const sampler *z, uint32_t tile)
 {
     uint32_t i = tile + z->skip;
     atomicOr(&z->s->u.a.mark[i / 32], 1u << i % 32);
-    return i;
 }
 
 /* Marks what lies in a row's fours, but isn't the row's. */
 FN void sample_mark_edges(sampler *z)
 {
     if ((uint32_t)z->thread < z->skip)
-        sample_mask_tile(z, (uint32_t)z->thread - z->skip);
+        sample_mark_tile(z, (uint32_t)z->thread - z->skip);
     if ((uint32_t)z->thread < 4 * z->fours - z->skip - z->tiles)
-        sample_mask_tile(z, z->tiles + (uint32_t)z->thread);
+        sample_mark_tile(z, z->tiles + (uint32_t)z->thread);
 }
 
 /* Marks the tiles of recent tokens, whose maxima are stale. One thread takes over a tile. */
@@ -643,7 +640,7 @@ FN void sample_mark_recent(sampler *z)
     }
     z->own_tile = tile;
     z->own_mask = mask;
-    sample_mask_tile(z, tile);
+    sample_mark_tile(z, tile);
     float x[8];
     SAMPLE_UNROLL
     for (uint32_t n = 0; n < 8; n++)
@@ -676,47 +673,48 @@ FN uint32_t sample_marks(const sampler *z, uint32_t four)
     return z->s->u.a.mark[four / 8] >> four % 8 * 4 & 15;
 }
 
-/* All loads are on their way before one is looked at. */
-FN void sample_take(const sampler *z, sample_seen *g, uint32_t base)
+/* A batch of fours, -infinity where there is none. All loads are on their way before one is looked
+ * at. */
+FN void sample_take(const sampler *z, float4 v[SAMPLE_BATCH], uint32_t base)
 {
-    const float4 *from = (const float4 *)(z->in.tile_max - z->skip);
-    uint32_t first = base + (uint32_t)z->thread;
-    g->base = base;
+    uint32_t first = base + (uint32_t)z->thread, left = first < z->fours ? z->fours - first : 0;
+    const float4 *from = (const float4 *)(z->in.tile_max - z->skip) + first;
     SAMPLE_UNROLL
     for (uint32_t n = 0; n < SAMPLE_BATCH; n++) {
-        g->v[n].x = g->v[n].y = g->v[n].z = g->v[n].w = SAMPLE_LEAST;
-        if (first + SAMPLE_THREADS * n < z->fours)
-            g->v[n] = __ldcg(from + first + SAMPLE_THREADS * n);
+        v[n].x = v[n].y = v[n].z = v[n].w = SAMPLE_LEAST;
+        if (left > SAMPLE_THREADS * n)
+            v[n] = __ldcg(from + SAMPLE_THREADS * n);
     }
     if (!z->marked)
         return;
+    /* The threads' fours of one turn are 32 words of marks. */
+    const uint32_t *mark = z->s->u.a.mark + first / 8;
     SAMPLE_UNROLL
-    for (uint32_t n = 0; n < SAMPLE_BATCH; n++) {
-        uint32_t four = first + SAMPLE_THREADS * n,
-                 marks = four < z->fours ? sample_marks(z, four) : 0;
-        g->v[n].x = marks & 1 ? SAMPLE_LEAST : g->v[n].x;
-        g->v[n].y = marks & 2 ? SAMPLE_LEAST : g->v[n].y;
-        g->v[n].z = marks & 4 ? SAMPLE_LEAST : g->v[n].z;
-        g->v[n].w = marks & 8 ? SAMPLE_LEAST : g->v[n].w;
-    }
+    for (uint32_t n = 0; n < SAMPLE_BATCH; n++)
+        if (left > SAMPLE_THREADS * n) {
+            uint32_t marks = mark[SAMPLE_THREADS / 8 * n] >> first % 8 * 4 & 15;
+            v[n].x = marks & 1 ? SAMPLE_LEAST : v[n].x;
+            v[n].y = marks & 2 ? SAMPLE_LEAST : v[n].y;
+            v[n].z = marks & 4 ? SAMPLE_LEAST : v[n].z;
+            v[n].w = marks & 8 ? SAMPLE_LEAST : v[n].w;
+        }
 }
 
 FN void sample_survey(const sampler *z, sample_seen *g)
 {
+    float4 v[SAMPLE_BATCH];
     g->most[0] = g->most[1] = g->most[2] = g->most[3] = g->best = SAMPLE_LEAST;
     g->four = SAMPLE_NONE;
-    g->base = 0;
     SAMPLE_ROLLED
     for (uint32_t base = 0; base < z->fours; base += SAMPLE_THREADS * SAMPLE_BATCH) {
-        sample_take(z, g, base);
+        sample_take(z, v, base);
         SAMPLE_UNROLL
         for (uint32_t n = 0; n < SAMPLE_BATCH; n++) {
-            float4 v = g->v[n];
-            g->most[0] = fmaxf(g->most[0], v.x);
-            g->most[1] = fmaxf(g->most[1], v.y);
-            g->most[2] = fmaxf(g->most[2], v.z);
-            g->most[3] = fmaxf(g->most[3], v.w);
-            float best = fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
+            g->most[0] = fmaxf(g->most[0], v[n].x);
+            g->most[1] = fmaxf(g->most[1], v[n].y);
+            g->most[2] = fmaxf(g->most[2], v[n].z);
+            g->most[3] = fmaxf(g->most[3], v[n].w);
+            float best = fmaxf(fmaxf(v[n].x, v[n].y), fmaxf(v[n].z, v[n].w));
             if (best > g->best) {
                 g->best = best;
                 g->four = base + (uint32_t)z->thread + SAMPLE_THREADS * n;
@@ -819,6 +817,24 @@ FN void sample_find_bound(sampler *z, const sample_seen *g, uint32_t k)
     }
 }
 
+/* Bits of those of a batch's tiles that reach the bound. */
+FN uint32_t sample_reach(const sampler *z, const float4 v[SAMPLE_BATCH])
+{
+    uint32_t reach = 0;
+    SAMPLE_UNROLL
+    for (uint32_t n = 0; n < SAMPLE_BATCH; n++) {
+        if (v[n].x >= z->bound)
+            reach |= 1u << 4 * n;
+        if (v[n].y >= z->bound)
+            reach |= 2u << 4 * n;
+        if (v[n].z >= z->bound)
+            reach |= 4u << 4 * n;
+        if (v[n].w >= z->bound)
+            reach |= 8u << 4 * n;
+    }
+    return reach;
+}
+
 FN void sample_list_tile(sample_shared *s, uint32_t at, uint32_t tile, uint32_t mask)
 {
     if (at < SAMPLE_TILES)
@@ -826,32 +842,25 @@ FN void sample_list_tile(sample_shared *s, uint32_t at, uint32_t tile, uint32_t 
 }
 
 /* Lists the tiles that reach the bound, in any order. */
-FN void sample_list_tiles(sampler *z, sample_seen *g)
+FN void sample_list_tiles(sampler *z, const sample_seen *g)
 {
     sample_shared *s = z->s;
     if (z->own_max >= z->bound)
         sample_list_tile(s, atomicAdd(&s->tile_count, 1u), z->own_tile, z->own_mask);
+    if (g->best < z->bound)
+        return;
+    float4 v[SAMPLE_BATCH];
     SAMPLE_ROLLED
-    for (uint32_t base = g->base;; base -= SAMPLE_THREADS * SAMPLE_BATCH) {
-        if (base != g->base)
-            sample_take(z, g, base);
-        sample_u64 reach = 0;
-        SAMPLE_UNROLL
-        for (int n = 0; n < SAMPLE_BATCH; n++) {
-            reach |= (sample_u64)(g->v[n].x >= z->bound) << 4 * n;
-            reach |= (sample_u64)(g->v[n].y >= z->bound) << (4 * n + 1);
-            reach |= (sample_u64)(g->v[n].z >= z->bound) << (4 * n + 2);
-            reach |= (sample_u64)(g->v[n].w >= z->bound) << (4 * n + 3);
-        }
-        uint32_t at = reach ? atomicAdd(&s->tile_count, (uint32_t)__popcll(reach)) : 0;
+    for (uint32_t base = 0; base < z->fours; base += SAMPLE_THREADS * SAMPLE_BATCH) {
+        sample_take(z, v, base);
+        uint32_t reach = sample_reach(z, v);
+        uint32_t at = reach ? atomicAdd(&s->tile_count, (uint32_t)__popc(reach)) : 0;
         SAMPLE_ROLLED
         for (; reach; reach &= reach - 1) {
-            uint32_t bit = (uint32_t)__ffsll((int64_t)reach) - 1;
+            uint32_t bit = (uint32_t)__ffs((int)reach) - 1;
             uint32_t four = base + (uint32_t)z->thread + SAMPLE_THREADS * (bit / 4);
             sample_list_tile(s, at++, 4 * four + bit % 4 - z->skip, 0);
         }
-        if (base == 0)
-            break;
     }
 }
 
@@ -889,16 +898,18 @@ FN void sample_list_candidates(sampler *z)
 FN void sample_rank(sampler *z, uint32_t count, uint32_t k)
 {
     sample_shared *s = z->s;
+    if (z->thread == SAMPLE_THREADS - 1) /* mostly idle */
+        s->random = sample_random(z->in.params.seed, z->in.position);
+    SAMPLE_ROLLED
     for (uint32_t i = (uint32_t)z->thread; i < count; i += SAMPLE_THREADS) {
         sample_u64 mine = s->u.candidate[i];
-        uint32_t place = 0, j = 0;
-        for (; j + 8 <= count; j += 8) {
+        uint32_t place = 0;
+        SAMPLE_ROLLED
+        for (uint32_t j = 0; j < count; j += 8) {
             SAMPLE_UNROLL
             for (uint32_t n = 0; n < 8; n++)
-                place += s->u.candidate[j + n] > mine;
+                place += j + n < count && s->u.candidate[j + n] > mine;
         }
-        for (; j < count; j++)
-            place += s->u.candidate[j] > mine;
         if (place < k)
             s->v.sorted[place] = mine;
     }
@@ -914,13 +925,17 @@ FN uint32_t sample_draw_short(sampler *z, uint32_t count, uint32_t id, sample_u6
         s->token = id; /* were there nothing to draw from */
     SAMPLE_BARRIER();
     if ((uint32_t)z->thread < count && mass) {
-        sample_u64 before = 0, total = 0, random = sample_random(z->in.params.seed, z->in.position);
-        for (uint32_t j = 0; j < count; j++) {
-            sample_entry e = s->u.entry[j];
-            total += e.mass;
-            before += e.id < id ? e.mass : 0;
+        sample_u64 before = 0, total = 0;
+        SAMPLE_ROLLED
+        for (uint32_t j = 0; j < count; j += 4) { /* entries past the count have no mass */
+            SAMPLE_UNROLL
+            for (uint32_t n = 0; n < 4; n++) {
+                sample_entry e = s->u.entry[j + n];
+                total += e.mass;
+                before += e.id < id ? e.mass : 0;
+            }
         }
-        sample_u64 rest = __umul64hi(random, total);
+        sample_u64 rest = __umul64hi(s->random, total);
         if (before <= rest && rest < before + mass)
             s->token = id;
     }
@@ -930,7 +945,7 @@ FN uint32_t sample_draw_short(sampler *z, uint32_t count, uint32_t id, sample_u6
 
 /* The token, or none if the shortlist turns out too short. `whole`: the mass of all for top-p
  * without top-k. */
-FN uint32_t sample_shortlist(sampler *z, sample_seen *g, bool cuts_k, sample_u64 whole)
+FN uint32_t sample_shortlist(sampler *z, const sample_seen *g, bool cuts_k, sample_u64 whole)
 {
     sample_shared *s = z->s;
     const brim_sample_params *p = &z->in.params;
