@@ -152,8 +152,12 @@ FN void gather_heads(const attention *a, const lane *me)
             load_head(me, a->qkv, a->it.head * p->group + task, a->it.row, words);
             turn_head(me, words, q_norm, &r);
 #pragma unroll
-            for (int i = 0; i < HEAD_WORDS; i++)
-                *(uint32_t *)(s->q[task] + (me->thread * HEAD_WORDS + i) * 4) = words[i];
+            for (int i = 0; i < HEAD_WORDS; i++) {
+                /* Words 1 and 2 of each four change places: as_operand(). */
+                int word = me->thread * HEAD_WORDS + i, low = word & 3;
+                word = (word & ~3) | (low == 1 ? 2 : low == 2 ? 1 : low);
+                *(uint32_t *)(s->q[task] + word * 4) = words[i];
+            }
             continue;
         }
         int n = (task - (int)p->group) / 2, value = (task - (int)p->group) % 2;
@@ -168,74 +172,82 @@ FN void gather_heads(const attention *a, const lane *me)
     }
 }
 
-FN uint32_t row_address(const attention *a, const lane *me, uint32_t ring_rows, char (*fresh)[2 * HS],
-                        uint32_t position, int row_in_block)
+/* Where a position's row of 16 lies: in the ring, in this step's rows, or nowhere: zeros. */
+FN uint32_t row_address(const attention *a, const lane *me, uint32_t ring_row,
+                        char (*fresh)[2 * HS], uint32_t position)
 {
-    if (position < a->first || position > a->position)
-        return shared_address(me->s->zero_row);
-    if (position >= a->fresh)
-        return shared_address(fresh[(position - a->fresh) % R]);
-    return ring_rows + row_in_block * 2 * HS;
+    uint32_t at = position >= a->fresh ? shared_address(fresh[(position - a->fresh) % R]) : ring_row;
+    return position < a->first || position > a->position ? shared_address(me->s->zero_row) : at;
 }
 
-/* One warp: 16 positions; its part of the result goes to shared memory. ring: its block's K rows. */
+/* One warp: 16 positions; its part of the result goes to shared memory. ring: its block's K rows. As
+ * in products, the operand's rows 8 to 15 hold the other half of each eight elements. */
 FN void attend_warp(const attention *a, const lane *me, uint32_t ring, float *out)
 {
     lane_shared *s = me->s;
-    int g = me->thread >> 2, t4 = me->thread & 3, half = me->warp & 1;
+    int g = me->thread >> 2, t4 = me->thread & 3;
     uint32_t begin = a->it.split * SPLIT + me->warp * 16;
-    float c[2][4] = {};
+    bool plain = begin >= a->first && begin + 15 < a->fresh; /* all old, all in view */
+    uint32_t rows = ring + (me->warp & 1) * 16 * 2 * HS;
+    uint32_t k0 = rows + g * 2 * HS, k1 = k0 + 16 * HS;
+    if (!plain) {
+        k0 = row_address(a, me, k0, s->fresh_k, begin + g);
+        k1 = row_address(a, me, k1, s->fresh_k, begin + 8 + g);
+    }
+    float c[2][2][4] = {};
     uint32_t q_at = shared_address(s->q[g]) + t4 * 16;
-    uint32_t p0 = begin + g, p1 = begin + 8 + g;
-    uint32_t k0 = row_address(a, me, ring, s->fresh_k, p0, half * 16 + g);
-    uint32_t k1 = row_address(a, me, ring, s->fresh_k, p1, half * 16 + 8 + g);
 #pragma unroll
     for (int n = 0; n < HS / 32; n++) {
-        uint4 q = g < (int)me->p->group ? lds4(q_at + n * 64) : make_uint4(0, 0, 0, 0);
-        uint32_t chunk = t4 + 4 * n;
-        uint4 a0 = lds4(k0 + (chunk ^ (p0 & 7)) * 16), a1 = lds4(k1 + (chunk ^ (p1 & 7)) * 16);
-        mma16<false>(c[0], q.x, 0, q.y, 0, a0.x, a0.y);
-        mma16<false>(c[1], q.x, 0, q.y, 0, a1.x, a1.y);
-        mma16<false>(c[0], q.z, 0, q.w, 0, a0.z, a0.w);
-        mma16<false>(c[1], q.z, 0, q.w, 0, a1.z, a1.w);
+        uint4 q = lds4(q_at + n * 64); /* heads past the group: whatever, not looked at */
+        uint32_t chunk = ((t4 + 4 * n) ^ g) * 16; /* begin is a multiple of 8 */
+        uint4 a0 = lds4(k0 + chunk), a1 = lds4(k1 + chunk);
+        mma16<false>(c[0][0], q.x, q.y, q.z, q.w, a0.x, a0.y);
+        mma16<false>(c[1][0], q.x, q.y, q.z, q.w, a1.x, a1.y);
+        mma16<false>(c[0][1], q.x, q.y, q.z, q.w, a0.z, a0.w);
+        mma16<false>(c[1][1], q.x, q.y, q.z, q.w, a1.z, a1.w);
     }
     const float nothing = __int_as_float(0xff800000);
     float score[4];
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        uint32_t position = begin + (n >> 1) * 8 + 2 * t4 + (n & 1);
-        bool seen = position >= a->first && position <= a->position;
-        score[n] = seen ? c[n >> 1][n & 1] * me->p->scale : nothing;
+    for (int n = 0; n < 4; n++)
+        score[n] = (c[n >> 1][0][n & 1] + c[n >> 1][1][2 + (n & 1)]) * me->p->scale;
+    if (!plain) {
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            uint32_t position = begin + (n >> 1) * 8 + 2 * t4 + (n & 1);
+            score[n] = position >= a->first && position <= a->position ? score[n] : nothing;
+        }
     }
     float most = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-    float e[4], sum;
+    float base = most == nothing ? 0.f : most, e[4], sum;
 #pragma unroll
     for (int n = 0; n < 4; n++)
-        e[n] = score[n] == nothing ? 0.f : __expf(score[n] - most);
+        e[n] = __expf(score[n] - base);
     sum = (e[0] + e[1]) + (e[2] + e[3]);
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     uint32_t e0 = pack16<false>(e[0], e[1]), e1 = pack16<false>(e[2], e[3]);
-    int row = (me->thread & 7) + ((me->thread >> 3) & 1) * 8;
-    uint32_t position = begin + row;
-    uint32_t v =
-        row_address(a, me, ring + KV_BLOCK * HS * 2, s->fresh_v, position, half * 16 + row);
+    int row = me->thread & 15;
+    uint32_t v = rows + KV_BLOCK * HS * 2 + row * 2 * HS;
+    if (!plain)
+        v = row_address(a, me, v, s->fresh_v, begin + row);
+    bool mine = g < (int)me->p->group;
+    float *to = out + g * (HS + 8) + 2 * t4;
 #pragma unroll
     for (int n = 0; n < HS / 16; n++) {
         uint32_t b[4];
-        ldmatrix4t(v + ((2 * n + (me->thread >> 4)) ^ (position & 7)) * 16, b);
+        ldmatrix4t(v + ((2 * n + (me->thread >> 4)) ^ (row & 7)) * 16, b);
         float o[2][4] = {};
-        mma16<false>(o[0], e0, 0, e1, 0, b[0], b[1]);
-        mma16<false>(o[1], e0, 0, e1, 0, b[2], b[3]);
-        if (g < (int)me->p->group) {
-            float *to = out + g * (HS + 8) + n * 16 + 2 * t4;
-            *(float2 *)to = make_float2(o[0][0], o[0][1]);
-            *(float2 *)(to + 8) = make_float2(o[1][0], o[1][1]);
+        mma16<false>(o[0], e0, e0, e1, e1, b[0], b[1]);
+        mma16<false>(o[1], e0, e0, e1, e1, b[2], b[3]);
+        if (mine) {
+            *(float2 *)(to + n * 16) = make_float2(o[0][0], o[0][1]);
+            *(float2 *)(to + n * 16 + 8) = make_float2(o[1][0], o[1][1]);
         }
     }
-    if (g < (int)me->p->group && t4 == 0) {
+    if (mine && t4 == 0) {
         s->att_max[g][me->warp] = most;
         s->att_sum[g][me->warp] = sum;
     }
@@ -260,7 +272,7 @@ FN void publish_item(const lane *me, uint64_t at, const float *all)
             most = fmaxf(most, maxes[w]);
 #pragma unroll
         for (int w = 0; w < 8; w++) {
-            float f = maxes[w] == __int_as_float(0xff800000) ? 0.f : __expf(maxes[w] - most);
+            float f = __expf(maxes[w] - most); /* 0 where nothing was in view */
             float2 v = *(const float2 *)(all + (w * group + head) * (HS + 8) + column);
             sum = __fmaf_rn(f, sums[w], sum);
             x = __fmaf_rn(f, v.x, x);
@@ -286,7 +298,8 @@ FN void attend_item(consumer *c, const lane *me, attention *a, uint64_t at, bool
     int mine = me->warp / 2;
     bool attended = false;
     for (int b = 0; b < a->blocks; b += BLOCKS_PER_SLOT) {
-        uint32_t slot = await_ring(c, me);
+        await_ring(c, me);
+        uint32_t slot = c->slot_at - me->warp * 512 - me->thread * 16;
         if (mine >= b && mine < b + BLOCKS_PER_SLOT) {
             attend_warp(a, me, slot + (mine - b) * BLOCK_BYTES, out);
             attended = true;

@@ -15,6 +15,7 @@ typedef struct fetcher {
     int state; /* of this thread's slot; the others' are none */
     uint32_t full_phase, empty_phase;
     int next;     /* slot that is filled next */
+    int credits;  /* slots that may be filled without another look */
     uint64_t policy;
 } fetcher;
 
@@ -24,6 +25,7 @@ FN void fetcher_begin(fetcher *f, const lane *me)
     f->full_phase = 0;
     f->empty_phase = 0;
     f->next = 0;
+    f->credits = 0;
 #if HAS_BULK
     f->policy = policy_evict_first();
 #endif
@@ -48,6 +50,10 @@ FN bool await_slot(fetcher *f, const lane *me)
     uint32_t empty = shared_address(me->s->empty) + 8 * me->thread;
     const brim__res_params *p = me->p;
     patience w = {0, 0};
+    if (f->credits > 0) {
+        f->credits--;
+        return true;
+    }
     for (;;) {
         if (f->state == SLOT_IN_FLIGHT && barrier_test(full, f->full_phase)) {
             f->state = SLOT_LANDED;
@@ -64,8 +70,15 @@ FN bool await_slot(fetcher *f, const lane *me)
         uint32_t most = have <= p->flow_few    ? p->flow_high
                         : have <= p->flow_some ? p->flow_mid
                                                : p->flow_low;
-        if ((free_slots >> f->next & 1) && (uint32_t)__popc(in_flight) < most)
+        /* Free slots in a row, the next one first. */
+        unsigned row = free_slots >> f->next | free_slots << (p->ring_slots - f->next);
+        int room = (int)most - __popc(in_flight), run = __ffs(~row) - 1;
+        run = row == ~0u ? 32 : run;
+        room = room < run ? room : run;
+        if (room > 0) {
+            f->credits = room - 1;
             return true;
+        }
         if (me->s->stop)
             return false;
         still_waiting(me, &w, RES_WAIT_SLOT, f->next, in_flight);
@@ -97,9 +110,11 @@ FN void fill_slot(fetcher *f, const lane *me, const char *from, uint32_t bytes, 
     f->next = f->next + 1 == (int)me->p->ring_slots ? 0 : f->next + 1;
 }
 
+/* pair is 1 or 2 */
 FN uint32_t lane_tile(uint32_t first, uint32_t stride, uint32_t pair, uint32_t i)
 {
-    return (first + i / pair * stride) * pair + i % pair;
+    uint32_t shift = pair - 1;
+    return ((first + (i >> shift) * stride) << shift) + (i & shift);
 }
 
 /* A product's weights: groups of tiles; in a group blocks of 2,048 columns; in a block tile by

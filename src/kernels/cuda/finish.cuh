@@ -28,7 +28,7 @@ FN float sum_over_warp(float v)
 }
 FN float inverse_rms(float sum, uint32_t columns, float epsilon)
 {
-    return __frcp_rn(__fsqrt_rn(__fdiv_rn(sum, (float)columns) + epsilon));
+    return rsqrtf(__fdividef(sum, (float)columns) + epsilon);
 }
 
 /* The sum of squares of a tile's 8 elements. */

@@ -36,7 +36,8 @@ typedef struct step_info {
 } step_info;
 
 typedef struct lane_shared {
-    uint64_t full[RES_SLOTS_MAX], empty[RES_SLOTS_MAX], tile[TILE_SLOTS], room[TILE_SLOTS];
+    uint64_t full[RES_SLOTS_MAX], empty[RES_SLOTS_MAX]; /* beside each other: product.cuh */
+    uint64_t tile[TILE_SLOTS], room[TILE_SLOTS];        /* so are these */
     uint64_t step, consumers, message, done;
     step_info info[2];
     volatile uint32_t stop;
@@ -151,7 +152,9 @@ FN void join_consumers(const lane *me, uint32_t *phase)
     if (me->thread == 0)
         barrier_arrive(bar);
     __syncwarp(); /* else the others might spin before the first has arrived */
-    wait_barrier(me, bar, *phase, RES_WAIT_WARPS, 0);
+    patience w = {0, 0};
+    while (!barrier_test(bar, *phase)) /* all lanes wait for these warps: no sleep */
+        still_waiting(me, &w, RES_WAIT_WARPS, 0, *phase);
     *phase ^= 1;
 }
 

@@ -6,13 +6,18 @@
 
 #include "kernels/cuda/finish.cuh"
 
+/* Places are kept as addresses in shared memory that move on: the fewer instructions a tile takes, the
+ * sooner the next lane has it. */
 typedef struct consumer {
-    int slot;             /* of the ring: the next one */
+    uint32_t full;       /* barrier of the ring's next slot; that of `empty` lies beside it */
+    uint32_t slot_at;    /* this thread's 16 bytes of this warp's first granule in the slot */
     uint32_t slot_phase;
-    uint32_t join_phase;
-    int sum_slot;         /* where the next sums go */
+    uint32_t tile;       /* barrier of the next sums; that of `room` lies beside it */
+    uint32_t sums_at;    /* where this thread's sums go */
     uint32_t room_phase;
-    item first_item;      /* of attention: the same in every layer of a step */
+    uint32_t leads;      /* 1: the thread that arrives for its warp */
+    uint32_t join_phase;
+    item first_item;     /* of attention: the same in every layer of a step */
 } consumer;
 
 /* ---- input ---- */
@@ -214,26 +219,44 @@ FN void fetch_input(const lane *me, const step_info *info, uint32_t from, const 
 
 /* ---- the ring ---- */
 
-FN uint32_t await_ring(const consumer *c, const lane *me)
+enum {
+    EMPTY_BESIDE = RES_SLOTS_MAX * 8,
+    ROOM_BESIDE = TILE_SLOTS * 8,
+};
+
+FN void consumer_begin(consumer *c, const lane *me)
 {
-    wait_barrier(me, shared_address(me->s->full) + 8 * c->slot, c->slot_phase, RES_WAIT_RING,
-                 c->slot);
-    return me->ring + c->slot * RES_SLOT_BYTES;
+    c->full = shared_address(me->s->full);
+    c->slot_at = me->ring + me->warp * 512 + me->thread * 16;
+    c->slot_phase = 0;
+    c->tile = shared_address(me->s->tile);
+    c->sums_at = shared_address(me->s->sums[0]) +
+                 4 * (R == 1 ? me->warp * 8 + 2 * (me->thread & 3)
+                             : me->warp * 64 + (me->thread >> 2) * 8 + 2 * (me->thread & 3));
+    c->room_phase = 1; /* there is room at first */
+    c->leads = me->thread == 0;
+    c->join_phase = 0;
 }
-FN bool ring_has(const consumer *c, const lane *me)
+
+FN void await_ring(const consumer *c, const lane *me)
 {
-    return barrier_test(shared_address(me->s->full) + 8 * c->slot, c->slot_phase);
+    wait_barrier(me, c->full, c->slot_phase, RES_WAIT_RING, c->full);
+}
+FN void next_slot(consumer *c, const lane *me)
+{
+    c->full += 8;
+    c->slot_at += RES_SLOT_BYTES;
+    if (c->full == shared_address(me->s->full) + 8 * me->p->ring_slots) {
+        c->full = shared_address(me->s->full);
+        c->slot_at -= RES_SLOT_BYTES * me->p->ring_slots;
+        c->slot_phase ^= 1;
+    }
 }
 /* After all threads' loads. */
 FN void release_ring(consumer *c, const lane *me)
 {
-    if (me->thread == 0)
-        barrier_arrive(shared_address(me->s->empty) + 8 * c->slot);
-    __syncwarp();
-    if (++c->slot == (int)me->p->ring_slots) {
-        c->slot = 0;
-        c->slot_phase ^= 1;
-    }
+    barrier_arrive_if(c->full + EMPTY_BESIDE, c->leads);
+    next_slot(c, me);
 }
 
 /* A granule of a tile: this thread's 16 bytes of weights v (row thread / 4, columns 8 (thread % 4)
@@ -246,58 +269,68 @@ FN void multiply_granule(float sums[2][4], uint4 x, uint4 v)
     mma16<BF16>(sums[1], x.x, x.y, x.z, x.w, v.z, v.w);
 }
 
-/* Adds this warp's granules of a block of a tile: up to four of each of two slots. */
+/* Adds this warp's granules of a block of a tile: four of each of two slots; or what there is. */
 FN void multiply_block(consumer *c, const lane *me, uint32_t left, const uint4 x[8],
                        float sums[2][4])
 {
+    uint4 v[8];
+    if (left >= 64) {
+        await_ring(c, me);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (half == 1 && left <= 32)
-            break;
-        uint32_t at = await_ring(c, me) + me->warp * 512 + me->thread * 16;
-        uint4 v[4];
-        if (left >= 64) {
+        for (int i = 0; i < 4; i++)
+            v[i] = lds4(c->slot_at + i * 4096);
+        __syncwarp();
+        release_ring(c, me);
+        await_ring(c, me);
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = lds4(at + i * 4096);
-            __syncwarp();
-            release_ring(c, me);
+        for (int i = 0; i < 4; i++)
+            v[4 + i] = lds4(c->slot_at + i * 4096);
+        __syncwarp();
+        release_ring(c, me);
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                multiply_granule(sums, x[4 * half + i], v[i]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] = (uint32_t)(me->warp + 8 * (4 * half + i)) < left ? lds4(at + i * 4096)
-                                                                       : make_uint4(0, 0, 0, 0);
-            __syncwarp();
-            release_ring(c, me);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                multiply_granule(sums, x[4 * half + i], v[i]);
-        }
+        for (int i = 0; i < 8; i++)
+            multiply_granule(sums, x[i], v[i]);
+        return;
     }
+    await_ring(c, me);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = (uint32_t)(me->warp + 8 * i) < left ? lds4(c->slot_at + i * 4096)
+                                                   : make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    release_ring(c, me);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        multiply_granule(sums, x[i], v[i]);
+    if (left <= 32)
+        return;
+    await_ring(c, me);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = (uint32_t)(me->warp + 8 * (4 + i)) < left ? lds4(c->slot_at + i * 4096)
+                                                         : make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    release_ring(c, me);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        multiply_granule(sums, x[4 + i], v[i]);
 }
 
 /* Hands the warp's sums of a tile to the finisher. */
 FN void put_sums(consumer *c, const lane *me, const float sums[2][4])
 {
-    int slot = c->sum_slot;
-    wait_barrier(me, shared_address(&me->s->room[slot]), c->room_phase, RES_WAIT_FINISH, slot);
-    float2 v = make_float2(sums[0][0] + sums[1][2], sums[0][1] + sums[1][3]);
-    float *to = me->s->sums[slot];
-    int row = me->thread >> 2, column = 2 * (me->thread & 3);
-    if (R == 1) {
-        if (row == 0)
-            *(float2 *)(to + me->warp * 8 + column) = v;
-    } else
-        *(float2 *)(to + me->warp * 64 + row * 8 + column) = v;
+    wait_barrier(me, c->tile + ROOM_BESIDE, c->room_phase, RES_WAIT_FINISH, c->tile);
+    sts2_if(c->sums_at, sums[0][0] + sums[1][2], sums[0][1] + sums[1][3],
+            R > 1 || me->thread < 4);
     __syncwarp();
-    if (me->thread == 0)
-        barrier_arrive(shared_address(&me->s->tile[slot]));
-    __syncwarp();
-    c->sum_slot = (slot + 1) % TILE_SLOTS;
-    c->room_phase ^= c->sum_slot == 0;
+    barrier_arrive_if(c->tile, c->leads);
+    c->tile += 8;
+    c->sums_at += 4 * TILE_SLOT_FLOATS;
+    if (c->tile == shared_address(me->s->tile) + 8 * TILE_SLOTS) {
+        c->tile -= 8 * TILE_SLOTS;
+        c->sums_at -= 4 * TILE_SLOT_FLOATS * TILE_SLOTS;
+        c->room_phase ^= 1;
+    }
 }
 
 FN void trace_begun(const lane *me, uint32_t i, uint32_t count, bool started)
@@ -325,17 +358,13 @@ FN void load_operand(uint4 x[8], const lane *me, uint32_t place)
 }
 
 /* One tile of one block, with the sums of the tile before (if `behind`) handed over while the matrix
- * unit works on this one; or before, when this one's weights have not come. */
+ * unit works on this one. */
 FN void multiply_tile(consumer *c, const lane *me, uint32_t granules, const uint4 x[8],
                       float sums[2][4], const float before[2][4], bool behind)
 {
 #pragma unroll
     for (int i = 0; i < 8; i++)
         sums[i / 4][i % 4] = 0;
-    if (behind && !ring_has(c, me)) {
-        put_sums(c, me, before);
-        behind = false;
-    }
     multiply_block(c, me, granules, x, sums);
     if (behind)
         put_sums(c, me, before);

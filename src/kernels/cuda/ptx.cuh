@@ -29,6 +29,15 @@ FN void barrier_arrive(uint32_t bar)
 {
     asm volatile("{.reg .b64 s;\nmbarrier.arrive.shared.b64 s,[%0];}" ::"r"(bar) : "memory");
 }
+/* By the threads for which `arrives` is not 0; then the warp is together again. */
+FN void barrier_arrive_if(uint32_t bar, uint32_t arrives)
+{
+    asm volatile("{.reg .b64 s;\n.reg .pred P;\nsetp.ne.u32 P,%1,0;\n"
+                 "@P mbarrier.arrive.shared.b64 s,[%0];}" ::"r"(bar),
+                 "r"(arrives)
+                 : "memory");
+    __syncwarp();
+}
 FN bool barrier_test(uint32_t bar, uint32_t phase)
 {
     uint32_t done;
@@ -138,6 +147,12 @@ FN void sts4(uint32_t a, uint4 v)
 {
     asm volatile("st.shared.v4.u32 [%0],{%1,%2,%3,%4};" ::"r"(a), "r"(v.x), "r"(v.y), "r"(v.z),
                  "r"(v.w)
+                 : "memory");
+}
+FN void sts2_if(uint32_t a, float x, float y, uint32_t stores)
+{
+    asm volatile("{.reg .pred P;\nsetp.ne.u32 P,%3,0;\n@P st.shared.v2.f32 [%0],{%1,%2};}" ::"r"(a),
+                 "f"(x), "f"(y), "r"(stores)
                  : "memory");
 }
 FN void sts1(uint32_t a, uint32_t v)

@@ -81,7 +81,7 @@ FN void consume_warp(lane *me)
     const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
     uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
     consumer c = {};
-    c.room_phase = 1; /* there is room at first */
+    consumer_begin(&c, me);
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
         uint32_t next = list[me->thread];
         if (!await_step(me))
