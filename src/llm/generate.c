@@ -96,6 +96,10 @@ static brim_status start_chain(brim__planned *plan, brim_runner *r, const brim_r
         BRIM_TRY(brim__session_reserve(rows[i].session, rows[i].session->length + *limit));
     BRIM_TRY(brim__runner_plan(plan, r, rows, count));
     plan->step[STEP_CHAIN] = 1;
+    /* A cancelled step fills nothing: what an earlier chain left must not look like its result. */
+    brim__sampled *ring = brim_executor_buffer(plan->engine->executor, LLM_BUFFER_RESULT, 0);
+    for (uint32_t n = 0; n < RESULT_RING; n++)
+        ring[(size_t)n * (plan->engine->rows + 1)].token = 0;
     for (uint32_t i = 0; i < count; i++)
         set_mail(plan->engine, rows[i].session, 0);
     return brim_executor_start(plan->engine->executor, *limit);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "program/executor.h"
 
 enum {
     DESC_FILLED = 0x52756e6e,
@@ -241,9 +242,7 @@ static brim_status start_engine(brim__engine *e, brim_runner *r)
         else if (r->pool && pooled)
             BRIM_TRY(brim_executor_bind_memory(e->executor, i, r->pool, r->pool_offset[i]));
     }
-    BRIM_FAIL_IF(!brim_executor_buffer(e->executor, LLM_BUFFER_STEP, 0), NO_MEMORY, "memory.out",
-                 "no memory for the %s program's buffers", brim_program_name(e->program));
-    return BRIM_OK;
+    return brim__executor_place(e->executor);
 }
 
 static brim_status create_parts(brim_runner *r)

@@ -42,6 +42,8 @@ static brim_status note_product(brim__cuda_shape *s, const brim_program *p,
     uint32_t blocks = (t->cols + RES_BLOCK_COLS - 1) / RES_BLOCK_COLS;
     if (tile_count(in) > RES_GROUP_TILES && blocks > s->keep_blocks)
         s->keep_blocks = blocks;
+    if (o[RV_FROM] != RV_FROM_Y && blocks > s->keep_least)
+        s->keep_least = blocks;
     if (in->op == BRIM__OP_R_HEAD) {
         s->vocab = t->rows;
         s->logits = o[RV_OUT];
@@ -66,7 +68,10 @@ static void note_attention(brim__cuda_shape *s, const int32_t *o)
 
 brim_status brim__cuda_shape_of(brim__cuda_shape *out, const brim_program *p)
 {
-    *out = (brim__cuda_shape){.type = BRIM_DTYPE_F32, .keep_blocks = 1, .direct = true};
+    *out = (brim__cuda_shape){.type = BRIM_DTYPE_F32, 
+                              .keep_blocks = 1,
+                              .keep_least = 1,
+                              .direct = true};
     out->step = out->logits = out->kv = out->history = out->params = -1;
     bool ends = false, samples = false;
     for (size_t i = 0; i < p->instruction_count; i++) {

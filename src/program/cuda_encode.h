@@ -12,7 +12,8 @@ typedef struct brim__cuda_shape {
     uint32_t window;
     bool rope_halves, direct;
     float scale;
-    uint32_t keep_blocks; /* of input: for products in several groups of tiles */
+    uint32_t keep_blocks; /* of input: for products in several groups of tiles, if there is room */
+    uint32_t keep_least;  /* for input that is no packet of activations: there must be */
     int32_t step, tables, params, history, ends, mail, result, logits, rope, kv; /* buffers */
 } brim__cuda_shape;
 

@@ -249,6 +249,11 @@ brim_status brim_executor_read(brim_executor *x, void *out, uint32_t buffer, uin
     return BRIM_OK;
 }
 
+brim_status brim__executor_place(brim_executor *x)
+{
+    return x->cuda ? brim__cuda_executor_place(x) : allocate_buffers(x);
+}
+
 void *brim_executor_buffer(brim_executor *x, uint32_t buffer, uint64_t epoch)
 {
     if (x->cuda)

@@ -65,6 +65,9 @@ struct brim_executor {
 };
 
 const brim_program *brim__executor_program(const brim_executor *x);
+/* Takes what the host needs of the memory that nobody has bound, and says why when it can't: then
+ * brim_executor_buffer() gives no NULL for it later. */
+brim_status brim__executor_place(brim_executor *x);
 
 static inline bool brim__instruction_done(const brim_executor *x, uint32_t i, uint64_t epoch)
 {

@@ -73,6 +73,12 @@ static uint64_t whole_bytes(const brim_buffer_desc *b)
     return brim__buffer_copy_bytes(b) * (b->parity ? 2 : 1);
 }
 
+/* Of the host's copy: what its owner need have. */
+static uint64_t host_bytes(const brim_buffer_desc *b)
+{
+    return b->parity ? whole_bytes(b) : b->size;
+}
+
 /* ---- creation ---- */
 
 static void place_packets(brim_executor *x)
@@ -119,6 +125,7 @@ static brim_status size_shared(brim_executor *x)
     uint32_t keep = c->shape.keep_blocks;
     while (keep > 1 && keep * block > WORK_MAX)
         keep--;
+    keep = keep < c->shape.keep_least ? c->shape.keep_least : keep;
     uint32_t attention = 8 * c->shape.group * (c->shape.head_size + 8) * 4;
     uint32_t work = keep * block > attention ? keep * block : attention;
     work = work < RES_WORK_MIN ? RES_WORK_MIN : work;
@@ -306,7 +313,7 @@ brim_status brim__cuda_executor_bind_host_tensor(brim_executor *x, uint32_t tens
 
 /* ---- memory and lists ---- */
 
-static brim_status place_host_side(brim_executor *x)
+brim_status brim__cuda_executor_place(brim_executor *x)
 {
     struct brim__cuda_run *c = x->cuda;
     const brim_program *p = x->program;
@@ -469,7 +476,7 @@ static brim_status place_all(brim_executor *x)
     struct brim__cuda_run *c = x->cuda;
     if (c->placed)
         return BRIM_OK;
-    BRIM_TRY(place_host_side(x));
+    BRIM_TRY(brim__cuda_executor_place(x));
     if (!c->packets)
         BRIM_TRY(brim_device_alloc(&c->packets, x->desc.device,
                                    2 * (uint64_t)c->replicas * c->packet_stride));
@@ -487,7 +494,7 @@ static brim_status place_all(brim_executor *x)
     for (size_t b = 0; b < x->program->buffer_count; b++)
         if (c->host[b] && x->program->buffers[b].role == BRIM_BUFFER_CONST)
             BRIM_TRY(brim__cuda_write_async(x->desc.device, BRIM__CUDA_PROGRAMS, c->address[b],
-                                            c->host[b], whole_bytes(&x->program->buffers[b])));
+                                            c->host[b], host_bytes(&x->program->buffers[b])));
     c->placed = true;
     return BRIM_OK;
 }
@@ -495,7 +502,7 @@ static brim_status place_all(brim_executor *x)
 void *brim__cuda_executor_buffer(brim_executor *x, uint32_t buffer, uint64_t epoch)
 {
     struct brim__cuda_run *c = x->cuda;
-    if (place_host_side(x) != BRIM_OK || !c->host[buffer])
+    if (brim__cuda_executor_place(x) != BRIM_OK || !c->host[buffer])
         return NULL;
     const brim_buffer_desc *desc = &x->program->buffers[buffer];
     return (char *)c->host[buffer] +
@@ -550,7 +557,7 @@ brim_status brim__cuda_executor_start(brim_executor *x)
     for (size_t b = 0; b < p->buffer_count; b++)
         if (p->buffers[b].role == BRIM_BUFFER_INPUT && !c->mapped[b])
             BRIM_TRY(brim__cuda_write_async(device, BRIM__CUDA_PROGRAMS, c->address[b], c->host[b],
-                                            whole_bytes(&p->buffers[b])));
+                                            host_bytes(&p->buffers[b])));
     uint64_t epoch = atomic_load(&x->epoch), limit = x->end_epoch - epoch;
     c->start_epoch = epoch;
     c->params.epoch = (uint32_t)epoch;
@@ -564,6 +571,7 @@ brim_status brim__cuda_executor_start(brim_executor *x)
 static void note_progress(brim_executor *x)
 {
     uint64_t epoch = x->cuda->start_epoch + x->cuda->mail->done;
+    atomic_thread_fence(memory_order_acquire);
     if (epoch > atomic_load(&x->epoch))
         atomic_store(&x->epoch, epoch);
 }
@@ -616,7 +624,7 @@ static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits,
     for (uint32_t i = 0; i < p->lane_count * RES_WARPS; i++) {
         const brim__res_wait *w = &waits[i];
         if (!w->role || w->role > RES_WAIT_COUNT || w->instruction > p->instruction_count ||
-            i % RES_WARPS == RES_WARPS - 1)
+            i % RES_WARPS == RES_CONSUMERS + 2)
             continue;
         lanes += i % RES_WARPS == 0;
         if (earlier(w, first, order)) {

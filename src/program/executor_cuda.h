@@ -21,6 +21,8 @@ brim_status brim__cuda_executor_bind_tensor(brim_executor *x, uint32_t tensor,
 brim_status brim__cuda_executor_bind_host(brim_executor *x, uint32_t buffer, void *memory);
 brim_status brim__cuda_executor_bind_host_tensor(brim_executor *x, uint32_t tensor,
                                                  const void *tiles);
+/* The host's side of buffers: copies of inputs, mapped memory. */
+brim_status brim__cuda_executor_place(brim_executor *x);
 void *brim__cuda_executor_buffer(brim_executor *x, uint32_t buffer, uint64_t epoch);
 brim_status brim__cuda_executor_read(brim_executor *x, void *out, uint32_t buffer, uint64_t epoch,
                                      uint64_t offset, uint64_t size);

@@ -1,7 +1,7 @@
 /* fake_libcuda.c: a libcuda without a GPU, for tests: BRIM_LIBCUDA names it. Memory is the host's,
- * kernels do nothing, work on streams is done at once. It keeps count of what its user forgot to
- * free, and refuses what a driver would refuse: unknown handles, addresses out of range, calls
- * without a context.
+ * kernels do nothing (or what the test's own function does), work on streams is done at once. It
+ * keeps count of what its user forgot to free, and refuses what a driver would refuse: unknown
+ * handles, addresses out of range, calls without a context.
  *
  * FAKE_CUDA in the environment says how it behaves: settings "name=value" with spaces between. It
  * is read anew at every call.
@@ -20,12 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "device/cuda_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES_MAX = 8, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
+enum { DEVICES_MAX = 8, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, PAGE_BYTES = 4096 };
+static const uint64_t range_bytes = 1ull << 34;
 
 typedef enum object_kind {
     DEVICE_MEMORY,
@@ -50,6 +52,9 @@ static int retained[DEVICES_MAX];
 static brim__cu_result sticky[DEVICES_MAX];
 static char contexts[DEVICES_MAX];
 static uint64_t calls, leaks, misuses;
+static char *range; /* where all memory of devices lies: its addresses are near one another */
+static uint64_t range_used, range_blocks;
+static void (*kernel)(const void *parameters);
 static _Thread_local int current = -1;
 
 /* The interface for tests, found with dlsym. */
@@ -58,6 +63,7 @@ EXPORT uint64_t fake_cuda_calls(void);
 EXPORT uint64_t fake_cuda_leaks(void);
 EXPORT uint64_t fake_cuda_misuses(void);
 EXPORT uint64_t fake_cuda_live(void);
+EXPORT void fake_cuda_set_kernel(void (*function)(const void *parameters));
 
 void fake_cuda_reset(void)
 {
@@ -87,6 +93,13 @@ uint64_t fake_cuda_live(void)
     for (const object *o = objects; o; o = o->next)
         count += o->kind != FUNCTION;
     return count;
+}
+
+/* What every launch does from now on: it is given the kernel's first parameter. NULL: nothing. It
+ * may not call the driver. */
+void fake_cuda_set_kernel(void (*function)(const void *parameters))
+{
+    kernel = function;
 }
 
 /* ---- settings ---- */
@@ -175,13 +188,35 @@ static uint64_t used_bytes(int device)
     return used;
 }
 
+/* The range begins anew when none of it is in use. */
+static void *take_range(size_t size)
+{
+    if (!range) {
+        void *found = mmap(NULL, range_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        range = found == MAP_FAILED ? NULL : found;
+    }
+    if (range_blocks == 0)
+        range_used = 0;
+    if (!range || size > range_bytes - range_used - PAGE_BYTES)
+        return NULL;
+    void *taken = range + range_used;
+    range_used += (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    range_blocks++;
+    return taken;
+}
+
 static object *add(object_kind kind, size_t size)
 {
     object *o = calloc(1, sizeof *o);
     if (!o)
         return NULL;
     bool memory = kind == DEVICE_MEMORY || kind == HOST_MEMORY;
-    if (memory && posix_memalign(&o->data, 256, size)) {
+    if (kind == DEVICE_MEMORY)
+        o->data = take_range(size);
+    else if (memory && posix_memalign(&o->data, 256, size))
+        o->data = NULL;
+    if (memory && !o->data) {
         free(o);
         return NULL;
     }
@@ -199,7 +234,11 @@ static void drop(object **at)
 {
     object *o = *at;
     *at = o->next;
-    free(o->data);
+    if (o->kind == DEVICE_MEMORY) {
+        madvise(o->data, o->size, MADV_DONTNEED);
+        range_blocks--;
+    } else
+        free(o->data);
     free(o);
 }
 
@@ -630,6 +669,8 @@ static brim__cu_result fake_launch_kernel(brim__cu_function function, unsigned x
                                           brim__cu_stream stream, void **arguments, void **extra)
 {
     BEGIN(check_launch(count_in_context(), function, threads, stream));
+    if (WELL && kernel)
+        kernel(arguments ? arguments[0] : NULL);
     END;
 }
 
@@ -642,6 +683,8 @@ static brim__cu_result fake_launch_cooperative_kernel(brim__cu_function function
     BEGIN(check_launch(count_in_context(), function, threads, stream));
     if (WELL && x > 132)
         code = BRIM__CU_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (WELL && kernel)
+        kernel(arguments ? arguments[0] : NULL);
     END;
 }
 

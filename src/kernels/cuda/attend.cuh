@@ -299,6 +299,7 @@ FN void attend_item(consumer *c, const lane *me, attention *a, uint64_t at, bool
     bool attended = false;
     for (int b = 0; b < a->blocks; b += BLOCKS_PER_SLOT) {
         await_ring(c, me);
+        __syncwarp();
         uint32_t slot = c->slot_at - me->warp * 512 - me->thread * 16;
         if (mine >= b && mine < b + BLOCKS_PER_SLOT) {
             attend_warp(a, me, slot + (mine - b) * BLOCK_BYTES, out);
@@ -316,6 +317,23 @@ FN void attend_item(consumer *c, const lane *me, attention *a, uint64_t at, bool
         publish_item<1>(me, at, all);
 }
 
+/* Items that the step before had and this one has not: a split has left the window. Nobody publishes
+ * them, so they are emptied here: the next step reads the set they lie in. n: this lane's first. */
+FN void empty_items(const lane *me, const step_info *info, uint32_t window, uint32_t n, uint32_t by,
+                    uint64_t out, uint64_t part_bytes, bool direct)
+{
+    const brim__res_params *p = me->p;
+    uint32_t before = 0;
+    for (int row = 0; row < (int)info->rows; row++) {
+        uint32_t position = info->position[row % R];
+        before += splits_of(p, window, position ? position - 1 : 0) * p->kv_heads;
+    }
+    for (; n < before; n += by)
+        for (uint32_t at = me->warp * 32 + me->thread; at < part_bytes / 4; at += 256)
+            for (int i = 0; i < (direct ? REPLICAS : 1); i++)
+                st_packet(replica(me, me->empty_set, i) + out + n * part_bytes + at * 4, EMPTY);
+}
+
 FN void attend(consumer *c, const lane *me, uint32_t number, uint32_t count)
 {
     const brim__res_params *p = me->p;
@@ -327,7 +345,8 @@ FN void attend(consumer *c, const lane *me, uint32_t number, uint32_t count)
     uint64_t part_bytes = 2 * p->group * HS + (p->group + 3) / 4 * 16;
     bool direct = field(me, RI_DIRECT);
     bool first = true;
-    for (uint32_t n = field(me, RI_PIECE);; n += by) {
+    uint32_t n = field(me, RI_PIECE);
+    for (;; n += by) {
         a.it = first && c->first_item.row != -2 ? c->first_item
                                                 : find_item(p, a.info, window, n);
         if (first)
@@ -345,6 +364,8 @@ FN void attend(consumer *c, const lane *me, uint32_t number, uint32_t count)
                     count);
         first = false;
     }
+    if (window)
+        empty_items(me, a.info, window, n, by, out, part_bytes, direct);
     if (!first)
         join_consumers(me, &c->join_phase);
 }
@@ -451,8 +472,11 @@ FN void combine(consumer *c, const lane *me, uint32_t number, uint32_t count)
 /* All words of a y buffer have come: so every lane has read what it wanted of the pool. */
 FN void await_whole(const lane *me, const step_info *info, const char *in, uint32_t granules)
 {
+    uint4 ahead = make_uint4(0, 0, 0, 0);
+    if (R == 1)
+        ahead = look_ahead(me, in, granules, 0);
     for (uint32_t block = 0; block * 64 < granules; block++)
-        input_from_packets(me, info, in, granules, block, input_place(me, 0));
+        input_from_packets(me, info, in, granules, block, input_place(me, 0), &ahead);
 }
 
 FN void append(consumer *c, const lane *me)
@@ -485,6 +509,7 @@ FN void append(consumer *c, const lane *me)
                       position % KV_BLOCK * HS * 2,
                   me->thread, position, words);
     }
+    fence_proxy(); /* beside that of the reader: the ISA does not say on which side it must be */
 }
 
 #endif

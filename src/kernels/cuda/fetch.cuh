@@ -71,7 +71,10 @@ FN bool await_slot(fetcher *f, const lane *me)
                         : have <= p->flow_some ? p->flow_mid
                                                : p->flow_low;
         /* Free slots in a row, the next one first. */
-        unsigned row = free_slots >> f->next | free_slots << (p->ring_slots - f->next);
+        unsigned all = p->ring_slots == 32 ? ~0u : (1u << p->ring_slots) - 1;
+        unsigned row = free_slots;
+        if (f->next > 0)
+            row = (free_slots >> f->next | free_slots << (p->ring_slots - f->next)) & all;
         int room = (int)most - __popc(in_flight), run = __ffs(~row) - 1;
         run = row == ~0u ? 32 : run;
         room = room < run ? room : run;
@@ -79,7 +82,7 @@ FN bool await_slot(fetcher *f, const lane *me)
             f->credits = room - 1;
             return true;
         }
-        if (me->s->stop)
+        if (__any_sync(~0u, me->s->stop != 0))
             return false;
         still_waiting(me, &w, RES_WAIT_SLOT, f->next, in_flight);
     }
@@ -99,6 +102,7 @@ FN void fill_slot(fetcher *f, const lane *me, const char *from, uint32_t bytes, 
             copy_bulk(to + bytes, from2, bytes2, bar, f->policy);
     }
 #else
+    __syncwarp(); /* one thread has seen that the slot is free; all copy */
     for (uint32_t at = 16 * me->thread; at < bytes; at += 512)
         copy_16(to + at, from + at);
     for (uint32_t at = 16 * me->thread; at < bytes2; at += 512)
@@ -165,17 +169,16 @@ FN bool fetch_item(fetcher *f, const lane *me, const step_info *info, item it)
     return true;
 }
 
-/* What older steps wrote to the KV pool is read by bulk copies: hence the proxy fence. */
+/* False when there is no such step. */
 FN bool await_step(const lane *me)
 {
     uint32_t bar = shared_address(&me->s->step);
     patience w = {0, 0};
-    while (!barrier_try(bar, me->epoch & 1)) {
-        if (me->s->stop)
+    while (!__all_sync(~0u, barrier_try(bar, me->epoch & 1))) {
+        if (__any_sync(~0u, me->s->stop != 0))
             return false;
         still_waiting(me, &w, RES_WAIT_STEP, me->epoch, 0);
     }
-    fence_proxy();
     return true;
 }
 
@@ -184,11 +187,14 @@ FN bool fetch_instruction(fetcher *f, lane *me, bool *stepped)
     look_anew(me);
     uint32_t kind = field(me, RI_KIND);
     const step_info *info = &me->s->info[me->epoch & 1];
-    if ((kind == RES_ATTN || kind == RES_HEAD) && !*stepped) {
+    if ((kind == RES_ATTN || kind == RES_HEAD || kind == RES_LANE_DONE) && !*stepped) {
         if (!await_step(me))
             return false;
         *stepped = true;
+        fence_proxy(); /* what older steps wrote to the KV pool is read by bulk copies */
     }
+    if (kind == RES_LANE_DONE)
+        barrier_arrive_if(shared_address(&me->s->done), me->thread == 0);
     if (kind == RES_QKV || kind == RES_OUT || kind == RES_GATE_UP ||
         (kind == RES_HEAD && info->out > 0))
         return fetch_tiles(f, me);

@@ -10,8 +10,9 @@
 #include "kernels/cuda/fetch.cuh"
 
 typedef struct finisher {
-    int taken;      /* tiles so far, of all instructions */
-    float scale[R]; /* 1 / rms of each row's input, or 1 */
+    int taken;             /* tiles so far, of all instructions */
+    int first_row;         /* of its rows */
+    float scale[OWN_ROWS]; /* 1 / rms of each row's input, or 1 */
 } finisher;
 
 FN float sum_of_granule(uint4 v)
@@ -56,18 +57,26 @@ FN void scales_from_embedding(finisher *f, const lane *me, const step_info *info
     float epsilon = __uint_as_float(field(me, RI_EPSILON));
     const char *tensor = at_base(me, field(me, RI_EMBED));
 #pragma unroll
-    for (int row = 0; row < R; row++) {
+    for (int own = 0; own < OWN_ROWS; own++) {
+        int row = f->first_row + own;
         float sum = 0;
         for (uint32_t i = me->thread; i < granules && row < (int)info->rows; i += 32) {
             float k[4];
 #pragma unroll
             for (int n = 0; n < 4; n++)
                 k[n] = square_sum<BF16>(__ldg((const uint4 *)embedding_tile(
-                    me, tensor, granules, info->token[row], 4 * i + n)));
+                    me, tensor, granules, info->token[row % R], 4 * i + n)));
             sum += (k[0] + k[1]) + (k[2] + k[3]);
         }
-        f->scale[row] = inverse_rms(sum_over_warp(sum), 32 * granules, epsilon);
+        f->scale[own] = inverse_rms(sum_over_warp(sum), 32 * granules, epsilon);
     }
+}
+
+/* A tile's sums of this finisher's four rows; those of rows that are not in use are 0. */
+FN uint4 used_rows(uint4 v, int rows)
+{
+    return make_uint4(rows > 0 ? v.x : 0, rows > 1 ? v.y : 0, rows > 2 ? v.z : 0,
+                      rows > 3 ? v.w : 0);
 }
 
 FN void scales_from_packets(finisher *f, const lane *me, const step_info *info)
@@ -75,10 +84,8 @@ FN void scales_from_packets(finisher *f, const lane *me, const step_info *info)
     uint32_t granules = field(me, RI_GRANULES);
     float epsilon = __uint_as_float(field(me, RI_EPSILON));
     const char *ssq = me->in_set + (uint64_t)field(me, RI_IN_SSQ) * 16;
-    float sum[R];
-#pragma unroll
-    for (int row = 0; row < R; row++)
-        sum[row] = 0;
+    float sum[OWN_ROWS] = {};
+    int rows = (int)info->rows - f->first_row;
     for (uint32_t first = 0; first < granules; first += 32) {
         uint32_t i = first + me->thread;
         bool wanted = i < granules;
@@ -87,51 +94,39 @@ FN void scales_from_packets(finisher *f, const lane *me, const step_info *info)
             uint4 v = wanted ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
             await_packet4(me, at, &v, wanted);
             sum[0] += sum_of_granule(v);
-        } else {
-            float k[4][R];
+            continue;
+        }
+        wanted &= rows > 0;
+        uint4 v[4];
+        patience w = {0, 0};
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            v[n] = wanted ? used_rows(ld_packet4(ssq + (4 * i + n) * (4 * R) + f->first_row * 4), rows)
+                          : make_uint4(0, 0, 0, 0);
+        for (;;) {
+            bool missing = is_empty(v[0]) || is_empty(v[1]) || is_empty(v[2]) || is_empty(v[3]);
+            if (!__any_sync(~0u, missing))
+                break;
 #pragma unroll
             for (int n = 0; n < 4; n++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    bool used = wanted && 4 * half < (int)info->rows;
-                    const char *at = ssq + (4 * i + n) * (4 * R) + half * 16;
-                    uint4 v = used ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
-                    /* Rows that are not in use stay empty: only the others count. */
-                    if (4 * half + 1 >= (int)info->rows)
-                        v.y = 0;
-                    if (4 * half + 2 >= (int)info->rows)
-                        v.z = 0;
-                    if (4 * half + 3 >= (int)info->rows)
-                        v.w = 0;
-                    patience w = {0, 0};
-                    while (__any_sync(~0u, used && is_empty(v))) {
-                        if (used && is_empty(v)) {
-                            v = ld_packet4(at);
-                            if (4 * half + 1 >= (int)info->rows)
-                                v.y = 0;
-                            if (4 * half + 2 >= (int)info->rows)
-                                v.z = 0;
-                            if (4 * half + 3 >= (int)info->rows)
-                                v.w = 0;
-                        }
-                        still_waiting(me, &w, RES_WAIT_PACKET, packet_word(me, at), v.x);
-                    }
-                    if (R > 1) {
-                        k[n][(4 * half) % R] = __uint_as_float(v.x);
-                        k[n][(4 * half + 1) % R] = __uint_as_float(v.y);
-                        k[n][(4 * half + 2) % R] = __uint_as_float(v.z);
-                        k[n][(4 * half + 3) % R] = __uint_as_float(v.w);
-                    }
-                }
-#pragma unroll
-            for (int row = 0; row < R; row++)
-                if (wanted)
-                    sum[row] += (k[0][row] + k[1][row]) + (k[2][row] + k[3][row]);
+                if (is_empty(v[n]))
+                    v[n] = used_rows(ld_packet4(ssq + (4 * i + n) * (4 * R) + f->first_row * 4), rows);
+            still_waiting(me, &w, RES_WAIT_PACKET, packet_word(me, ssq), v[0].x);
+        }
+        if (OWN_ROWS == 4) {
+            sum[0] += (__uint_as_float(v[0].x) + __uint_as_float(v[1].x)) +
+                      (__uint_as_float(v[2].x) + __uint_as_float(v[3].x));
+            sum[1 % OWN_ROWS] += (__uint_as_float(v[0].y) + __uint_as_float(v[1].y)) +
+                                 (__uint_as_float(v[2].y) + __uint_as_float(v[3].y));
+            sum[2 % OWN_ROWS] += (__uint_as_float(v[0].z) + __uint_as_float(v[1].z)) +
+                                 (__uint_as_float(v[2].z) + __uint_as_float(v[3].z));
+            sum[3 % OWN_ROWS] += (__uint_as_float(v[0].w) + __uint_as_float(v[1].w)) +
+                                 (__uint_as_float(v[2].w) + __uint_as_float(v[3].w));
         }
     }
 #pragma unroll
-    for (int row = 0; row < R; row++)
-        f->scale[row] = inverse_rms(sum_over_warp(sum[row]), 32 * granules, epsilon);
+    for (int own = 0; own < OWN_ROWS; own++)
+        f->scale[own] = inverse_rms(sum_over_warp(sum[own]), 32 * granules, epsilon);
 }
 
 /* ---- what is done with a row of sums ---- */
@@ -177,18 +172,24 @@ FN void finish_row(finishing *k, const lane *me, uint32_t tile, int row, int r, 
         if (ok && !(r & 1))
             publish<REPLICAS>(me, k->out + place * 16 + r * 2, pack16<false>(v, next));
     } else if (k->kind == RES_OUT) {
+        /* What others wait for comes first. */
         float x = early + v;
-        if (ok)
-            __stcg(k->x + place * 8 + r, x);
         float y = __fmul_rn(x, weight), next = __shfl_down_sync(~0u, y, 1);
+        uint64_t at = k->out + place * 16 + r * 2, ssq_at = k->out_ssq + place * 4;
+        if (ok && !(r & 1))
+            publish_only<REPLICAS>(me, at, pack16<BF16>(y, next));
         float square = __fmul_rn(x, x);
         square += __shfl_xor_sync(~0u, square, 1);
         square += __shfl_xor_sync(~0u, square, 2);
         square += __shfl_xor_sync(~0u, square, 4);
-        if (ok && !(r & 1))
-            publish<REPLICAS>(me, k->out + place * 16 + r * 2, pack16<BF16>(y, next));
         if (ok && r == 1)
-            publish<REPLICAS>(me, k->out_ssq + place * 4, __float_as_uint(square));
+            publish_only<REPLICAS>(me, ssq_at, __float_as_uint(square));
+        if (ok)
+            __stcg(k->x + place * 8 + r, x);
+        if (ok && !(r & 1))
+            empty_only<REPLICAS>(me, at);
+        if (ok && r == 1)
+            empty_only<REPLICAS>(me, ssq_at);
     } else if (k->kind == RES_GATE_UP) {
         float up = __shfl_down_sync(~0u, v, 1);
         float h = __fdividef(v, 1.f + __expf(-v)) * up, next = __shfl_down_sync(~0u, h, 2);
@@ -257,28 +258,19 @@ FN void finish_tiles_of_rows(finisher *f, finishing *k, const lane *me)
 {
     uint32_t first = field(me, RI_FIRST), stride = field(me, RI_STRIDE), pair = field(me, RI_PAIR);
     int tiles = field(me, RI_TILES), q = me->thread >> 3, r = me->thread & 7;
-    int rows = k->info->rows;
+    int row = (f->first_row + q) % R;
+    bool used = row < (int)k->info->rows, any = f->first_row < (int)k->info->rows;
+    float scale = f->scale[0];
+#pragma unroll
+    for (int i = 1; i < OWN_ROWS; i++)
+        scale = q == i ? f->scale[i] : scale;
     for (int done = 0; done < tiles; done++) {
         uint32_t tile = lane_tile(first, stride, pair, done);
-        float weight[2] = {0, 0}, early[2];
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int row = q + 4 * n;
-            early[n] = row < rows ? early_value(k, me, tile, row, r, &weight[n]) : 0;
-        }
+        float weight = 0, early = used ? early_value(k, me, tile, row, r, &weight) : 0;
         await_tile(f, me, 0);
-        const float *sums = me->s->sums[f->taken % TILE_SLOTS];
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int row = q + 4 * n;
-            float scale = f->scale[0];
-#pragma unroll
-            for (int i = 1; i < R; i++)
-                scale = row == i ? f->scale[i] : scale;
-            float v = add_sums(sums, row % R * 8 + r) * scale;
-            if (4 * n < rows)
-                finish_row(k, me, tile, row % R, r, row < rows, v, early[n], weight[n]);
-        }
+        float v = add_sums(me->s->sums[f->taken % TILE_SLOTS], row * 8 + r) * scale;
+        if (any)
+            finish_row(k, me, tile, row, r, used, v, early, weight);
         __syncwarp();
         if (me->thread == 0)
             barrier_arrive(shared_address(&me->s->room[f->taken % TILE_SLOTS]));
@@ -308,8 +300,8 @@ FN void finish_product(finisher *f, const lane *me, uint32_t kind)
         scales_from_packets(f, me, info);
     else
 #pragma unroll
-        for (int row = 0; row < R; row++)
-            f->scale[row] = 1;
+        for (int own = 0; own < OWN_ROWS; own++)
+            f->scale[own] = 1;
     if (R == 1)
         finish_tiles_of_one_row(f, &k, me);
     else
@@ -376,21 +368,21 @@ FN void trace_ended(const lane *me, uint32_t i, uint32_t count)
     me->p->events[(uint64_t)me->lane * me->p->event_capacity + n].ended = clock64();
 }
 
-FN void finish_warp(lane *me)
+/* The first finisher learns what the step is about; the second, of eight rows, hears it like the
+ * consumers. */
+FN void finish_warp(lane *me, bool more)
 {
     const brim__res_params *p = me->p;
     const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
     uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
     finisher f;
     f.taken = 0;
+    f.first_row = more ? OWN_ROWS : 0;
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
         uint32_t next = list[me->thread];
-        if (!begin_step(me))
+        if (more ? !await_step(me) : !begin_step(me))
             break;
-        uint32_t parity = (p->epoch + me->epoch) & 1;
-        me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
-        me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
-        me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
+        begin_sets(me);
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
             next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
@@ -400,8 +392,11 @@ FN void finish_warp(lane *me)
             if (kind == RES_QKV || kind == RES_OUT || kind == RES_GATE_UP ||
                 (kind == RES_HEAD && me->s->info[me->epoch & 1].out > 0)) {
                 finish_product(&f, me, kind);
-                trace_ended(me, i, count);
-            } else if (kind == RES_LANE_DONE) {
+                if (!more)
+                    trace_ended(me, i, count);
+            } else if (kind == RES_LANE_DONE && more)
+                barrier_arrive_if(shared_address(&me->s->done), me->thread == 0);
+            else if (kind == RES_LANE_DONE) {
                 wait_barrier(me, shared_address(&me->s->done), me->epoch & 1, RES_WAIT_WARPS, 0);
                 if (me->thread == 0)
                     red_release(&p->control->arrived, 1);
@@ -409,9 +404,8 @@ FN void finish_warp(lane *me)
             }
         }
     }
-    if (me->thread == 0)
-        me->s->stop = 1;
-    /* The consumers and the fetching warp look at `stop` when the step does not come. */
+    if (!more && me->thread == 0)
+        me->s->stop = 1; /* those who wait for the next step look at it */
 }
 
 #endif

@@ -22,6 +22,9 @@ enum {
     WARP_FETCH = RES_CONSUMERS,
     WARP_FINISH = RES_CONSUMERS + 1,
     WARP_HOST = RES_CONSUMERS + 2,
+    WARP_FINISH_MORE = RES_CONSUMERS + 3, /* of eight rows: rows 4 to 7 */
+    FINISHERS = R == 1 ? 1 : 2,
+    OWN_ROWS = R == 1 ? 1 : 4, /* rows of a finisher */
     KV_BLOCK = 32,
     SPLIT = 128,
     GROUP_MAX = 8,
@@ -99,6 +102,16 @@ FN char *at_base(const lane *me, uint32_t offset)
 FN char *replica(const lane *me, char *set, int n)
 {
     return set + n * me->p->packet_stride;
+}
+
+/* Which packets this step reads, writes, and empties for the next. */
+FN void begin_sets(lane *me)
+{
+    const brim__res_params *p = me->p;
+    uint32_t parity = (p->epoch + me->epoch) & 1;
+    me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
+    me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
+    me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
 }
 
 /* ---- the watchdog ---- */
@@ -196,16 +209,28 @@ FN void await_packet1(const lane *me, const void *p, uint32_t *v, bool wanted)
         still_waiting(me, &w, RES_WAIT_PACKET, packet_word(me, p), *v);
     }
 }
-/* Publishes a word to COUNT replicas, and empties it in the other parity's. */
+/* Publishes a word to COUNT replicas; empties it in the other parity's. */
+template <int COUNT>
+FN void publish_only(const lane *me, uint64_t offset, uint32_t value)
+{
+    char *at = me->out_set + offset;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++, at += me->p->packet_stride)
+        st_packet(at, value);
+}
+template <int COUNT>
+FN void empty_only(const lane *me, uint64_t offset)
+{
+    char *at = me->empty_set + offset;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++, at += me->p->packet_stride)
+        st_packet(at, EMPTY);
+}
 template <int COUNT>
 FN void publish(const lane *me, uint64_t offset, uint32_t value)
 {
-#pragma unroll
-    for (int n = 0; n < COUNT; n++)
-        st_packet(replica(me, me->out_set, n) + offset, value);
-#pragma unroll
-    for (int n = 0; n < COUNT; n++)
-        st_packet(replica(me, me->empty_set, n) + offset, EMPTY);
+    publish_only<COUNT>(me, offset, value);
+    empty_only<COUNT>(me, offset);
 }
 
 /* ---- attention's items ---- */

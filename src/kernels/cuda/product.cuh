@@ -42,15 +42,22 @@ FN uint32_t granule_of(uint32_t block, const lane *me, int i)
     return block * 64 + me->warp + 8 * i;
 }
 
+/* One row: a first look at a block, so that the next one is on its way while this one is used. */
+FN uint4 look_ahead(const lane *me, const char *in, uint32_t granules, uint32_t block)
+{
+    uint32_t granule = granule_of(block, me, me->thread >> 2);
+    return granule < granules ? ld_packet4(in + granule * 64 + (me->thread & 3) * 16)
+                              : make_uint4(0, 0, 0, 0);
+}
+
 FN void input_from_packets(const lane *me, const step_info *info, const char *in, uint32_t granules,
-                           uint32_t block, uint32_t to)
+                           uint32_t block, uint32_t to, uint4 *ahead)
 {
     if (R == 1) {
         uint32_t granule = granule_of(block, me, me->thread >> 2);
-        bool wanted = granule < granules;
-        const char *at = in + granule * 64 + (me->thread & 3) * 16;
-        uint4 v = wanted ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
-        await_packet4(me, at, &v, wanted);
+        uint4 v = *ahead;
+        *ahead = look_ahead(me, in, granules, block + 1);
+        await_packet4(me, in + granule * 64 + (me->thread & 3) * 16, &v, granule < granules);
         sts4(to + me->thread * 16, as_operand(v));
     } else {
         uint4 v[8];
@@ -113,69 +120,92 @@ FN void input_from_embedding(const lane *me, const step_info *info, uint32_t gra
     }
 }
 
+/* Four parts' eight elements, weighted and added as ((0 + 1) + (2 + 3)). */
+FN void add_parts(float total[8], const uint4 o[4], const float f[4])
+{
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        float lo[4], hi[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t v = n == 0 ? o[i].x : n == 1 ? o[i].y : n == 2 ? o[i].z : o[i].w;
+            lo[i] = __fmul_rn(f[i], low16<false>(v));
+            hi[i] = __fmul_rn(f[i], high16<false>(v));
+        }
+        total[2 * n] = __fadd_rn(__fadd_rn(lo[0], lo[1]), __fadd_rn(lo[2], lo[3]));
+        total[2 * n + 1] = __fadd_rn(__fadd_rn(hi[0], hi[1]), __fadd_rn(hi[2], hi[3]));
+    }
+}
+
 /* Parts of attention, at most 8 splits, combined. `item` is the first of the (row, KV head). */
 FN uint4 combined_parts(const lane *me, const char *parts, uint32_t first, uint32_t splits,
                         uint32_t part_bytes, uint32_t out_at, uint32_t lse_at, bool wanted)
 {
+    const char *at = parts + (uint64_t)first * part_bytes;
     uint4 o[4];
     uint32_t e[8];
+    bool more = __any_sync(~0u, splits > 4);
+    int have = wanted ? (int)splits : 0;
 #pragma unroll
-    for (int s = 0; s < 8; s++) {
-        const char *part = parts + (uint64_t)(first + s) * part_bytes;
-        bool there = wanted && s < (int)splits;
-        if (s < 4)
-            o[s] = there ? ld_packet4(part + out_at) : make_uint4(0, 0, 0, 0);
-        e[s] = there ? ld_packet(part + lse_at) : 0xff800000u;
+    for (int s = 0; s < 4; s++) {
+        o[s] = s < have ? ld_packet4(at + s * part_bytes + out_at) : make_uint4(0, 0, 0, 0);
+        e[s] = s < have ? ld_packet(at + s * part_bytes + lse_at) : 0xff800000u;
+        e[4 + s] = 0xff800000u;
     }
+    patience w = {0, 0};
+    for (;;) {
+        bool missing = false;
 #pragma unroll
-    for (int s = 0; s < 8; s++)
-        await_packet1(me, parts + (uint64_t)(first + s) * part_bytes + lse_at, &e[s],
-                      wanted && s < (int)splits);
-    float most = __uint_as_float(e[0]), f[8];
-#pragma unroll
-    for (int s = 1; s < 8; s++)
-        most = fmaxf(most, __uint_as_float(e[s]));
-#pragma unroll
-    for (int s = 0; s < 8; s++)
-        f[s] = s < (int)splits ? __expf(__uint_as_float(e[s]) - most) : 0.f;
-    float sum = ((f[0] + f[1]) + (f[2] + f[3])) + ((f[4] + f[5]) + (f[6] + f[7]));
-    float inverse = __fdividef(1.f, sum), total[8] = {};
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (half == 1 && !__any_sync(~0u, splits > 4))
+        for (int s = 0; s < 4; s++)
+            missing |= s < have && (is_empty(o[s]) || e[s] == EMPTY);
+        if (!__any_sync(~0u, missing))
             break;
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            int s = 4 * half + n;
-            const char *at = parts + (uint64_t)(first + s) * part_bytes + out_at;
-            bool there = wanted && s < (int)splits;
-            if (half == 1)
-                o[n] = there ? ld_packet4(at) : make_uint4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            int s = 4 * half + n;
-            await_packet4(me, parts + (uint64_t)(first + s) * part_bytes + out_at, &o[n],
-                          wanted && s < (int)splits);
-        }
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            float lo[4], hi[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint32_t v = n == 0 ? o[i].x : n == 1 ? o[i].y : n == 2 ? o[i].z : o[i].w;
-                lo[i] = __fmul_rn(f[4 * half + i], low16<false>(v));
-                hi[i] = __fmul_rn(f[4 * half + i], high16<false>(v));
+        for (int s = 0; s < 4; s++)
+            if (s < have && (is_empty(o[s]) || e[s] == EMPTY)) {
+                o[s] = ld_packet4(at + s * part_bytes + out_at);
+                e[s] = ld_packet(at + s * part_bytes + lse_at);
             }
-            total[2 * n] += (lo[0] + lo[1]) + (lo[2] + lo[3]);
-            total[2 * n + 1] += (hi[0] + hi[1]) + (hi[2] + hi[3]);
+        still_waiting(me, &w, RES_WAIT_PACKET, packet_word(me, at), e[0]);
+    }
+    if (more) {
+#pragma unroll
+        for (int s = 4; s < 8; s++) {
+            e[s] = s < have ? ld_packet(at + s * part_bytes + lse_at) : 0xff800000u;
+            await_packet1(me, at + s * part_bytes + lse_at, &e[s], s < have);
         }
     }
-    uint32_t out[4];
+    float most = fmaxf(fmaxf(__uint_as_float(e[0]), __uint_as_float(e[1])),
+                       fmaxf(__uint_as_float(e[2]), __uint_as_float(e[3])));
+    if (more)
+        most = fmaxf(most, fmaxf(fmaxf(__uint_as_float(e[4]), __uint_as_float(e[5])),
+                                 fmaxf(__uint_as_float(e[6]), __uint_as_float(e[7]))));
+    float f[8], total[8];
 #pragma unroll
-    for (int n = 0; n < 4; n++)
-        out[n] = pack16<BF16>(total[2 * n] * inverse, total[2 * n + 1] * inverse);
-    return make_uint4(out[0], out[1], out[2], out[3]);
+    for (int s = 0; s < 4; s++) {
+        f[s] = s < have ? __expf(__uint_as_float(e[s]) - most) : 0.f;
+        f[4 + s] = more && 4 + s < have ? __expf(__uint_as_float(e[4 + s]) - most) : 0.f;
+    }
+    float sum = ((f[0] + f[1]) + (f[2] + f[3])) + ((f[4] + f[5]) + (f[6] + f[7]));
+    float inverse = __fdividef(1.f, sum);
+    add_parts(total, o, f);
+    if (more) {
+        float second[8];
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const char *part = at + (4 + s) * part_bytes + out_at;
+            o[s] = 4 + s < have ? ld_packet4(part) : make_uint4(0, 0, 0, 0);
+            await_packet4(me, part, &o[s], 4 + s < have);
+        }
+        add_parts(second, o, f + 4);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            total[i] += second[i];
+    }
+    return make_uint4(pack16<BF16>(total[0] * inverse, total[1] * inverse),
+                      pack16<BF16>(total[2] * inverse, total[3] * inverse),
+                      pack16<BF16>(total[4] * inverse, total[5] * inverse),
+                      pack16<BF16>(total[6] * inverse, total[7] * inverse));
 }
 
 FN void input_from_parts(const lane *me, const step_info *info, const char *in, uint32_t granules,
@@ -206,10 +236,10 @@ FN void input_from_parts(const lane *me, const step_info *info, const char *in, 
 }
 
 FN void fetch_input(const lane *me, const step_info *info, uint32_t from, const char *in,
-                    uint32_t granules, uint32_t block, uint32_t to)
+                    uint32_t granules, uint32_t block, uint32_t to, uint4 *ahead)
 {
     if (from == 0)
-        input_from_packets(me, info, in, granules, block, to);
+        input_from_packets(me, info, in, granules, block, to, ahead);
     else if (from == 1)
         input_from_embedding(me, info, granules, block, to);
     else
@@ -404,33 +434,51 @@ FN void multiply_group(consumer *c, const lane *me, uint32_t left, uint32_t plac
             put_sums(c, me, sums[t]);
 }
 
+/* Input that does not fit is looked at block by block, once for each group of tiles. */
+FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const char *in, bool kept)
+{
+    uint32_t tiles = field(me, RI_TILES), granules = field(me, RI_GRANULES);
+#pragma unroll 1
+    for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
+        int now = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
+        float sums[RES_GROUP_TILES][2][4] = {};
+        uint4 ahead = make_uint4(0, 0, 0, 0);
+        if (R == 1 && !kept)
+            ahead = look_ahead(me, in, granules, 0);
+#pragma unroll 1
+        for (uint32_t block = 0; block * 64 < granules; block++) {
+            uint32_t place = input_place(me, kept ? block : 0), left = granules - block * 64;
+            if (!kept) {
+                __syncwarp();
+                input_from_packets(me, info, in, granules, block, place, &ahead);
+                __syncwarp();
+            }
+            multiply_group(c, me, left, place, left <= 64, now, sums);
+        }
+    }
+}
+
 FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
 {
     const step_info *info = &me->s->info[me->epoch & 1];
-    uint32_t tiles = field(me, RI_TILES), granules = field(me, RI_GRANULES);
-    uint32_t from = field(me, RI_FROM), blocks = (granules + 63) / 64;
+    uint32_t granules = field(me, RI_GRANULES), from = field(me, RI_FROM);
+    uint32_t blocks = (granules + 63) / 64;
     const char *in = me->in_set + (uint64_t)field(me, RI_IN) * 16;
     bool kept = blocks <= me->p->keep_blocks;
+    __syncwarp();
+    if (kept) {
+        uint4 ahead = make_uint4(0, 0, 0, 0);
+        if (R == 1 && from == 0)
+            ahead = look_ahead(me, in, granules, 0);
 #pragma unroll 1
-    for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
-        float sums[RES_GROUP_TILES][2][4] = {};
-#pragma unroll 1
-        for (uint32_t block = 0; block < blocks; block++) {
-            uint32_t place = input_place(me, kept ? block : 0);
-            if (group == 0 || !kept) {
-                __syncwarp();
-                fetch_input(me, info, from, in, granules, block, place);
-                if (group == 0 && block == 0)
-                    trace_begun(me, number, count, true);
-            }
-            if (blocks == 1) {
-                multiply_narrow(c, me, tiles, granules);
-                return;
-            }
-            int now = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
-            multiply_group(c, me, granules - block * 64, place, block + 1 == blocks, now, sums);
-        }
+        for (uint32_t block = 0; block < blocks; block++)
+            fetch_input(me, info, from, in, granules, block, input_place(me, block), &ahead);
     }
+    trace_begun(me, number, count, true);
+    if (blocks == 1)
+        multiply_narrow(c, me, field(me, RI_TILES), granules);
+    else
+        multiply_wide(c, me, info, in, kept);
 }
 
 #endif

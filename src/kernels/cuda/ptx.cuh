@@ -124,11 +124,11 @@ FN void copies_arrive(uint32_t bar)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 #endif
-/* Generic writes before it are seen by bulk copies after it, and the other way round. */
+/* Generic writes to the device's memory before it are seen by bulk copies after it. */
 FN void fence_proxy(void)
 {
 #if HAS_BULK
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 
@@ -263,6 +263,22 @@ FN float high16(uint32_t v)
     float f;
     asm("{.reg .b16 l,h;\nmov.b32 {l,h},%1;\ncvt.f32.f16 %0,h;}" : "=f"(f) : "r"(v));
     return f;
+}
+
+/* Registers of a thread from here on; by all warps of a group of four. */
+template <int COUNT>
+FN void set_registers_more(void)
+{
+#if HAS_BULK
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+template <int COUNT>
+FN void set_registers_fewer(void)
+{
+#if HAS_BULK
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
 }
 
 FN uint64_t timer_ns(void)

@@ -87,10 +87,7 @@ FN void consume_warp(lane *me)
         if (!await_step(me))
             return;
         c.first_item.row = -2; /* not looked for yet */
-        uint32_t parity = (p->epoch + me->epoch) & 1;
-        me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
-        me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
-        me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
+        begin_sets(me);
 #pragma unroll 1
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
@@ -119,12 +116,12 @@ FN void prepare(lane *me)
         }
         for (int i = 0; i < TILE_SLOTS; i++) {
             barrier_init(shared_address(&s->tile[i]), RES_CONSUMERS);
-            barrier_init(shared_address(&s->room[i]), 1);
+            barrier_init(shared_address(&s->room[i]), FINISHERS);
         }
         barrier_init(shared_address(&s->step), 1);
         barrier_init(shared_address(&s->consumers), RES_CONSUMERS);
         barrier_init(shared_address(&s->message), 1);
-        barrier_init(shared_address(&s->done), RES_CONSUMERS);
+        barrier_init(shared_address(&s->done), RES_CONSUMERS + FINISHERS); /* and the fetching warp */
         s->stop = s->mail_stop = s->published = 0;
 #if HAS_BULK
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -139,6 +136,17 @@ FN void prepare(lane *me)
     __syncthreads();
 }
 
+FN void note_clock_end(const lane *me)
+{
+    if (me->p->clocks && threadIdx.x == 0) {
+        me->p->clocks[me->lane].timer_end = timer_ns();
+        me->p->clocks[me->lane].clock_end = clock64();
+    }
+}
+
+/* 8 times the one and 4 times the other are 12 x 168. */
+enum { REGISTERS_CONSUMER = R == 1 ? 208 : 192, REGISTERS_OTHER = R == 1 ? 88 : 120 };
+
 extern "C" __global__ void __launch_bounds__(RES_WARPS * 32, 1)
     brim_resident(const __grid_constant__ brim__res_params p)
 {
@@ -152,16 +160,18 @@ extern "C" __global__ void __launch_bounds__(RES_WARPS * 32, 1)
     me.warp = threadIdx.x / 32;
     me.thread = threadIdx.x % 32;
     prepare(&me);
-    if (me.warp < RES_CONSUMERS)
+    /* Of 168 registers a thread, the four warps that do not multiply give to the eight that do. */
+    if (me.warp < RES_CONSUMERS) {
+        set_registers_more<REGISTERS_CONSUMER>();
         consume_warp(&me);
-    else if (me.warp == WARP_FETCH)
-        fetch_warp(&me);
-    else if (me.warp == WARP_FINISH)
-        finish_warp(&me);
-    else
-        host_warp(&me);
-    if (p.clocks && threadIdx.x == 0) {
-        p.clocks[me.lane].timer_end = timer_ns();
-        p.clocks[me.lane].clock_end = clock64();
+        note_clock_end(&me);
+        return;
     }
+    set_registers_fewer<REGISTERS_OTHER>();
+    if (me.warp == WARP_FETCH)
+        fetch_warp(&me);
+    else if (me.warp == WARP_FINISH || (FINISHERS == 2 && me.warp == WARP_FINISH_MORE))
+        finish_warp(&me, me.warp == WARP_FINISH_MORE);
+    else if (me.warp == WARP_HOST)
+        host_warp(&me);
 }

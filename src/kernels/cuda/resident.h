@@ -11,7 +11,7 @@
 
 enum {
     RES_CONSUMERS = 8, /* warps that multiply */
-    RES_WARPS = 11,    /* and one that fetches, one that finishes rows, one that talks to the host */
+    RES_WARPS = 12,    /* and one that fetches, two that finish rows, one that talks to the host */
     RES_SLOT_BYTES = 16384,
     RES_SLOTS_MAX = 32,
     RES_GROUP_TILES = 4, /* tiles that a warp holds sums of at a time */

@@ -97,7 +97,7 @@ FN void end_step(const lane *me)
             go_on = ended == 0;
         }
     }
-    bool all = __all_sync(~0u, go_on) && s->mail_stop == 0;
+    bool all = __all_sync(~0u, go_on && s->mail_stop == 0);
     bool run = all && chain && info->out > 0 && info->out == info->rows;
     /* The next step's words: row i's successor is row i. */
     for (uint32_t n = i; n < STEP_HEADER_WORDS + 4 * rows_max; n += 32)
@@ -115,13 +115,12 @@ FN void end_step(const lane *me)
     __syncwarp();
     bool last = !run || me->epoch + 1 >= p->limit;
     if (i == 0) {
-        __threadfence();
         st_release64(&p->control->go,
                      (uint64_t)token << 32 | (last ? 0x80000000u : me->epoch + 2));
     }
-    /* The messenger takes it from here; it has taken the step before the last. */
+    /* The messenger takes it from here; it has taken the step before. */
     patience w = {0, 0};
-    while ((int32_t)(me->epoch - s->published) > 1)
+    while ((int32_t)(me->epoch - s->published) > 0)
         still_waiting(me, &w, RES_WAIT_WARPS, 1, s->published);
     uint32_t *result = s->result[me->epoch & 1];
     if (i <= R) {
@@ -162,16 +161,17 @@ FN void host_warp(lane *me)
     if (me->lane != 0)
         return;
     uint32_t bar = shared_address(&s->message), rows_max = p->rows;
+    /* Rows and their slots don't change in a launch. */
+    const uint32_t *step = p->step[p->epoch & 1];
+    uint32_t slot = p->slots;
+    if (me->thread < R && me->thread < (int)__ldcg(step + STEP_ROWS_WORD))
+        slot = __ldcg(step + STEP_HEADER_WORDS + 2 * rows_max + me->thread);
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
         patience w = {0, 0};
-        const step_info *info = &s->info[me->epoch & 1];
-        while (!barrier_test(bar, me->epoch & 1)) {
+        while (!__all_sync(~0u, barrier_test(bar, me->epoch & 1))) {
             uint32_t stop = *(volatile uint32_t *)&p->host->cancel;
-            if (me->thread < R && me->thread < (int)info->rows) {
-                uint32_t slot = info->slot[me->thread % R];
-                if (slot < p->slots)
-                    stop |= *(volatile const uint32_t *)(p->mail + slot);
-            }
+            if (slot < p->slots)
+                stop |= *(volatile const uint32_t *)(p->mail + slot);
             if (__any_sync(~0u, stop != 0))
                 s->mail_stop = 1;
             __nanosleep(500);
@@ -181,16 +181,17 @@ FN void host_warp(lane *me)
                           (uint64_t)(s->result_entry[me->epoch & 1] % RESULT_ENTRIES) * 4 *
                               (rows_max + 1);
         const uint32_t *result = s->result[me->epoch & 1];
+        bool last = s->result_last[me->epoch & 1];
         for (uint32_t n = me->thread; n < 4 * (rows_max + 1); n += 32)
             *(volatile uint32_t *)(entry + n) = result[n];
-        __threadfence_system();
         __syncwarp();
         if (me->thread == 0) {
+            __threadfence_system();
             p->host->done = me->epoch + 1;
             s->published = me->epoch + 1;
         }
         __syncwarp();
-        if (s->result_last[me->epoch & 1])
+        if (last)
             return;
     }
 }
