@@ -128,7 +128,7 @@ static brim_status size_shared(brim_executor *x)
     keep = keep < c->shape.keep_least ? c->shape.keep_least : keep;
     uint32_t attention = 8 * c->shape.group * (c->shape.head_size + 8) * 4;
     uint32_t work = keep * block > attention ? keep * block : attention;
-    work = work < RES_WORK_MIN ? RES_WORK_MIN : work;
+    work = rounded(work < RES_WORK_MIN ? RES_WORK_MIN : work, 1024);
     uint32_t room = facts->shared_bytes_max - STATIC_RESERVE;
     uint32_t ring = room > fixed + work ? room - fixed - work : 0;
     if (x->desc.ring_bytes && x->desc.ring_bytes < ring)

@@ -214,16 +214,15 @@ FN bool fetch_instruction(fetcher *f, lane *me, bool *stepped)
 FN void fetch_warp(lane *me)
 {
     const brim__res_params *p = me->p;
-    const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
-    uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
+    uint32_t list = p->list_first[this_lane()], count = p->list_first[this_lane() + 1] - list;
     fetcher f;
     fetcher_begin(&f, me);
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
         bool stepped = false;
-        uint32_t next = list[me->thread];
+        uint32_t next = instruction_word(me, list);
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
-            next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
+            next = instruction_word(me, i + 1 < count ? list + i + 1 : list);
             me->instruction = field(me, RI_INDEX);
             if (!fetch_instruction(&f, me, &stepped))
                 goto out;

@@ -365,7 +365,7 @@ FN void trace_ended(const lane *me, uint32_t i, uint32_t count)
     if (!me->p->events || me->thread != 0)
         return;
     uint32_t n = (me->epoch * count + i) % me->p->event_capacity;
-    me->p->events[(uint64_t)me->lane * me->p->event_capacity + n].ended = clock64();
+    me->p->events[(uint64_t)this_lane() * me->p->event_capacity + n].ended = clock64();
 }
 
 /* The first finisher learns what the step is about; the second, of eight rows, hears it like the
@@ -373,19 +373,18 @@ FN void trace_ended(const lane *me, uint32_t i, uint32_t count)
 FN void finish_warp(lane *me, bool more)
 {
     const brim__res_params *p = me->p;
-    const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
-    uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
+    uint32_t list = p->list_first[this_lane()], count = p->list_first[this_lane() + 1] - list;
     finisher f;
     f.taken = 0;
     f.first_row = more ? OWN_ROWS : 0;
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
-        uint32_t next = list[me->thread];
+        uint32_t next = instruction_word(me, list);
         if (more ? !await_step(me) : !begin_step(me))
             break;
         begin_sets(me);
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
-            next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
+            next = instruction_word(me, i + 1 < count ? list + i + 1 : list);
             me->instruction = field(me, RI_INDEX);
             look_anew(me);
             uint32_t kind = field(me, RI_KIND);

@@ -61,7 +61,7 @@ typedef struct lane {
     lane_shared *s;
     uint32_t ring; /* shared addresses */
     uint32_t work;
-    int lane, warp, thread; /* of the grid, of the block, of the warp */
+    int warp, thread; /* of the block, of the warp */
     uint32_t epoch;         /* step of this launch */
     uint32_t word;          /* of the instruction: this thread's */
     uint32_t instruction;   /* its number in the program */
@@ -81,6 +81,14 @@ FN char *work_memory(const lane *me)
     return (char *)me->s + SHARED_BYTES;
 }
 
+/* Asked for where it is needed, so that no register keeps it. */
+FN uint32_t this_lane(void)
+{
+    uint32_t lane;
+    asm volatile("mov.u32 %0,%%ctaid.x;" : "=r"(lane));
+    return lane;
+}
+
 /* The thread's place again, so that nothing that follows from it is kept in a register (or worse,
  * beside the registers) from one instruction to the next. */
 FN void look_anew(lane *me)
@@ -94,6 +102,11 @@ FN void look_anew(lane *me)
 FN uint32_t field(const lane *me, int index)
 {
     return __shfl_sync(~0u, me->word, index);
+}
+/* This thread's word of an instruction. */
+FN uint32_t instruction_word(const lane *me, uint32_t index)
+{
+    return __ldg(me->p->lists + (uint64_t)index * RI_WORDS + me->thread);
 }
 FN char *at_base(const lane *me, uint32_t offset)
 {
@@ -111,7 +124,7 @@ FN void begin_sets(lane *me)
     uint32_t parity = (p->epoch + me->epoch) & 1;
     me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
     me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
-    me->in_set = replica(me, me->out_set, me->lane % REPLICAS);
+    me->in_set = replica(me, me->out_set, this_lane() % REPLICAS);
 }
 
 /* ---- the watchdog ---- */
@@ -120,14 +133,14 @@ FN void begin_sets(lane *me)
 FN void give_up(const brim__res_params *p, int role, uint32_t where, uint32_t seen, uint32_t epoch,
                 uint32_t instruction)
 {
-    brim__res_wait *w = &p->waits[blockIdx.x * RES_WARPS + threadIdx.x / 32];
+    brim__res_wait *w = &p->waits[this_lane() * RES_WARPS + threadIdx.x / 32];
     w->instruction = instruction;
     w->epoch = epoch;
     w->awaited = where;
     w->seen = seen;
     w->role = 1 + role;
     if (atomicExch(&p->control->abort, 1) == 0)
-        p->host->hung = 1 + blockIdx.x;
+        p->host->hung = 1 + this_lane();
     asm volatile("exit;");
     __builtin_unreachable();
 }
@@ -143,7 +156,10 @@ FN void still_waiting(const lane *me, patience *w, int role, uint32_t where, uin
     uint32_t now = (uint32_t)(timer_ns() >> 10);
     if (w->since == 0)
         w->since = now | 1;
-    if (*(volatile uint32_t *)&me->p->control->abort != 0 ||
+    /* The address is made here, so that none is kept for so rare a look. */
+    const uint32_t *abort;
+    asm volatile("mov.b64 %0,%1;" : "=l"(abort) : "l"(&me->p->control->abort));
+    if (*(volatile const uint32_t *)abort != 0 ||
         now - w->since > me->p->watchdog_units)
         give_up(me->p, role, where, seen, me->epoch, me->instruction);
 }

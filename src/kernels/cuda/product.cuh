@@ -15,7 +15,6 @@ typedef struct consumer {
     uint32_t tile;       /* barrier of the next sums; that of `room` lies beside it */
     uint32_t sums_at;    /* where this thread's sums go */
     uint32_t room_phase;
-    uint32_t leads;      /* 1: the thread that arrives for its warp */
     uint32_t join_phase;
     item first_item;     /* of attention: the same in every layer of a step */
 } consumer;
@@ -264,7 +263,6 @@ FN void consumer_begin(consumer *c, const lane *me)
                  4 * (R == 1 ? me->warp * 8 + 2 * (me->thread & 3)
                              : me->warp * 64 + (me->thread >> 2) * 8 + 2 * (me->thread & 3));
     c->room_phase = 1; /* there is room at first */
-    c->leads = me->thread == 0;
     c->join_phase = 0;
 }
 
@@ -285,7 +283,7 @@ FN void next_slot(consumer *c, const lane *me)
 /* After all threads' loads. */
 FN void release_ring(consumer *c, const lane *me)
 {
-    barrier_arrive_if(c->full + EMPTY_BESIDE, c->leads);
+    barrier_arrive_if(c->full + EMPTY_BESIDE, me->thread == 0);
     next_slot(c, me);
 }
 
@@ -299,51 +297,46 @@ FN void multiply_granule(float sums[2][4], uint4 x, uint4 v)
     mma16<BF16>(sums[1], x.x, x.y, x.z, x.w, v.z, v.w);
 }
 
-/* Adds this warp's granules of a block of a tile: four of each of two slots; or what there is. */
-FN void multiply_block(consumer *c, const lane *me, uint32_t left, const uint4 x[8],
-                       float sums[2][4])
+/* Takes this warp's granules of a block of a tile out of the ring: four of each of two slots; or what
+ * there is, the rest being zeros. */
+FN void take_weights(consumer *c, const lane *me, uint32_t left, uint4 v[8])
 {
-    uint4 v[8];
-    if (left >= 64) {
-        await_ring(c, me);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[i] = lds4(c->slot_at + i * 4096);
+    for (int half = 0; half < 2; half++) {
+        if (half == 1 && left <= 32) {
+#pragma unroll
+            for (int i = 4; i < 8; i++)
+                v[i] = make_uint4(0, 0, 0, 0);
+            return;
+        }
+        await_ring(c, me);
+        if (left >= 64) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[4 * half + i] = lds4(c->slot_at + i * 4096);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[4 * half + i] = (uint32_t)(me->warp + 8 * (4 * half + i)) < left
+                                      ? lds4(c->slot_at + i * 4096)
+                                      : make_uint4(0, 0, 0, 0);
+        }
         __syncwarp();
         release_ring(c, me);
-        await_ring(c, me);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[4 + i] = lds4(c->slot_at + i * 4096);
-        __syncwarp();
-        release_ring(c, me);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            multiply_granule(sums, x[i], v[i]);
-        return;
     }
-    await_ring(c, me);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = (uint32_t)(me->warp + 8 * i) < left ? lds4(c->slot_at + i * 4096)
-                                                   : make_uint4(0, 0, 0, 0);
-    __syncwarp();
-    release_ring(c, me);
+}
+
+/* Adds a block of a tile to its sums. */
+FN void add_block(float sums[2][4], uint32_t left, const uint4 x[8], const uint4 v[8])
+{
 #pragma unroll
     for (int i = 0; i < 4; i++)
         multiply_granule(sums, x[i], v[i]);
     if (left <= 32)
         return;
-    await_ring(c, me);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = (uint32_t)(me->warp + 8 * (4 + i)) < left ? lds4(c->slot_at + i * 4096)
-                                                         : make_uint4(0, 0, 0, 0);
-    __syncwarp();
-    release_ring(c, me);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        multiply_granule(sums, x[4 + i], v[i]);
+    for (int i = 4; i < 8; i++)
+        multiply_granule(sums, x[i], v[i]);
 }
 
 /* Hands the warp's sums of a tile to the finisher. */
@@ -353,7 +346,7 @@ FN void put_sums(consumer *c, const lane *me, const float sums[2][4])
     sts2_if(c->sums_at, sums[0][0] + sums[1][2], sums[0][1] + sums[1][3],
             R > 1 || me->thread < 4);
     __syncwarp();
-    barrier_arrive_if(c->tile, c->leads);
+    barrier_arrive_if(c->tile, me->thread == 0);
     c->tile += 8;
     c->sums_at += 4 * TILE_SLOT_FLOATS;
     if (c->tile == shared_address(me->s->tile) + 8 * TILE_SLOTS) {
@@ -368,7 +361,7 @@ FN void trace_begun(const lane *me, uint32_t i, uint32_t count, bool started)
     if (!me->p->events || me->warp != 0 || me->thread != 0)
         return;
     uint32_t n = (me->epoch * count + i) % me->p->event_capacity;
-    brim__res_event *e = &me->p->events[(uint64_t)me->lane * me->p->event_capacity + n];
+    brim__res_event *e = &me->p->events[(uint64_t)this_lane() * me->p->event_capacity + n];
     if (started)
         e->started = clock64();
     else {
@@ -387,57 +380,72 @@ FN void load_operand(uint4 x[8], const lane *me, uint32_t place)
         x[i] = lds4(at + i * X_GRANULE);
 }
 
-/* One tile of one block, with the sums of the tile before (if `behind`) handed over while the matrix
- * unit works on this one. */
-FN void multiply_tile(consumer *c, const lane *me, uint32_t granules, const uint4 x[8],
-                      float sums[2][4], const float before[2][4], bool behind)
+FN void clear(float sums[2][4])
 {
 #pragma unroll
     for (int i = 0; i < 8; i++)
         sums[i / 4][i % 4] = 0;
-    multiply_block(c, me, granules, x, sums);
-    if (behind)
-        put_sums(c, me, before);
 }
 
-/* At most 2,048 columns: tile by tile. */
-FN void multiply_narrow(consumer *c, const lane *me, uint32_t tiles, uint32_t granules)
+/* The first block of the first tile (of two, where registers are left), taken out of the ring before
+ * the input has come: it is multiplied at once, and the ring has room for more. */
+typedef struct early_tiles {
+    uint4 v[2][8];
+} early_tiles;
+enum { EARLY_TWO = 0 };
+
+FN void take_early(consumer *c, const lane *me, early_tiles *early, uint32_t tiles, uint32_t granules)
 {
-    uint4 x[8];
+    take_weights(c, me, granules, early->v[0]);
+    if (EARLY_TWO && tiles > 1 && granules <= 64)
+        take_weights(c, me, granules, early->v[1]);
+}
+
+/* At most 2,048 columns: tile by tile, the sums of one being handed over while the matrix unit works
+ * on the next. */
+FN void multiply_narrow(consumer *c, const lane *me, const early_tiles *early, uint32_t tiles,
+                        uint32_t granules)
+{
+    uint4 x[8], v[8];
     float even[2][4], odd[2][4];
     load_operand(x, me, input_place(me, 0));
+    clear(even);
+    add_block(even, granules, x, early->v[0]);
+    if (tiles == 1) {
+        put_sums(c, me, even);
+        return;
+    }
+    clear(odd);
+    if (EARLY_TWO)
+        add_block(odd, granules, x, early->v[1]);
+    else {
+        take_weights(c, me, granules, v);
+        add_block(odd, granules, x, v);
+    }
+    put_sums(c, me, even);
 #pragma unroll 1
-    for (uint32_t t = 0; t < tiles; t += 2) {
-        multiply_tile(c, me, granules, x, even, odd, t > 0);
+    for (uint32_t t = 2; t < tiles; t += 2) {
+        take_weights(c, me, granules, v);
+        clear(even);
+        add_block(even, granules, x, v);
+        put_sums(c, me, odd);
         if (t + 1 == tiles) {
             put_sums(c, me, even);
             return;
         }
-        multiply_tile(c, me, granules, x, odd, even, true);
+        take_weights(c, me, granules, v);
+        clear(odd);
+        add_block(odd, granules, x, v);
+        put_sums(c, me, even);
     }
     put_sums(c, me, odd);
 }
 
-/* More: groups of tiles, so that input is looked at once a group; all tiles' sums are kept. */
-FN void multiply_group(consumer *c, const lane *me, uint32_t left, uint32_t place, bool last,
-                       int count, float sums[RES_GROUP_TILES][2][4])
+/* More: groups of tiles, so that input is looked at once a group; all tiles' sums are kept. Input
+ * that does not fit is looked at block by block, once for each group. */
+FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const char *in, bool kept,
+                      const early_tiles *early, uint32_t tiles, uint32_t granules)
 {
-    uint4 x[8];
-    load_operand(x, me, place);
-#pragma unroll
-    for (int t = 0; t < RES_GROUP_TILES; t++)
-        if (t < count)
-            multiply_block(c, me, left, x, sums[t]);
-#pragma unroll
-    for (int t = 0; t < RES_GROUP_TILES; t++)
-        if (last && t < count)
-            put_sums(c, me, sums[t]);
-}
-
-/* Input that does not fit is looked at block by block, once for each group of tiles. */
-FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const char *in, bool kept)
-{
-    uint32_t tiles = field(me, RI_TILES), granules = field(me, RI_GRANULES);
 #pragma unroll 1
     for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
         int now = tiles - group < RES_GROUP_TILES ? tiles - group : RES_GROUP_TILES;
@@ -453,7 +461,27 @@ FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const 
                 input_from_packets(me, info, in, granules, block, place, &ahead);
                 __syncwarp();
             }
-            multiply_group(c, me, left, place, left <= 64, now, sums);
+            uint4 x[8];
+            load_operand(x, me, place);
+            bool first = group == 0 && block == 0;
+#pragma unroll
+            for (int t = 0; t < RES_GROUP_TILES; t++) {
+                if (t >= now)
+                    continue;
+                if (t == 0 && first) {
+                    add_block(sums[t], left, x, early->v[0]);
+                    continue;
+                }
+                uint4 v[8];
+                take_weights(c, me, left, v);
+                add_block(sums[t], left, x, v);
+            }
+            if (left <= 64) {
+#pragma unroll
+                for (int t = 0; t < RES_GROUP_TILES; t++)
+                    if (t < now)
+                        put_sums(c, me, sums[t]);
+            }
         }
     }
 }
@@ -462,10 +490,11 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
 {
     const step_info *info = &me->s->info[me->epoch & 1];
     uint32_t granules = field(me, RI_GRANULES), from = field(me, RI_FROM);
-    uint32_t blocks = (granules + 63) / 64;
+    uint32_t blocks = (granules + 63) / 64, tiles = field(me, RI_TILES);
     const char *in = me->in_set + (uint64_t)field(me, RI_IN) * 16;
     bool kept = blocks <= me->p->keep_blocks;
-    __syncwarp();
+    early_tiles early;
+    take_early(c, me, &early, tiles, granules);
     if (kept) {
         uint4 ahead = make_uint4(0, 0, 0, 0);
         if (R == 1 && from == 0)
@@ -476,9 +505,9 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
     }
     trace_begun(me, number, count, true);
     if (blocks == 1)
-        multiply_narrow(c, me, field(me, RI_TILES), granules);
+        multiply_narrow(c, me, &early, tiles, granules);
     else
-        multiply_wide(c, me, info, in, kept);
+        multiply_wide(c, me, info, in, kept, &early, tiles, granules);
 }
 
 #endif

@@ -61,14 +61,14 @@ FN void consume_instruction(consumer *c, lane *me, uint32_t number, uint32_t cou
     }
     if (me->p->events && me->warp == 0 && me->thread == 0) {
         uint32_t n = (me->epoch * count + number) % me->p->event_capacity;
-        me->p->events[(uint64_t)me->lane * me->p->event_capacity + n].ended = clock64();
+        me->p->events[(uint64_t)this_lane() * me->p->event_capacity + n].ended = clock64();
     }
 }
 
 /* A random pause, in tests. */
 FN void delay(const lane *me, uint32_t number)
 {
-    uint32_t h = (me->p->delays ^ me->epoch * 2654435761u ^ number * 40503u ^ me->lane * 97u ^
+    uint32_t h = (me->p->delays ^ me->epoch * 2654435761u ^ number * 40503u ^ this_lane() * 97u ^
                   me->warp * 31337u) * 2246822519u;
     h ^= h >> 15;
     if (h % 16 == 0)
@@ -78,12 +78,11 @@ FN void delay(const lane *me, uint32_t number)
 FN void consume_warp(lane *me)
 {
     const brim__res_params *p = me->p;
-    const uint32_t *list = p->lists + (uint64_t)p->list_first[me->lane] * RI_WORDS;
-    uint32_t count = p->list_first[me->lane + 1] - p->list_first[me->lane];
+    uint32_t list = p->list_first[this_lane()], count = p->list_first[this_lane() + 1] - list;
     consumer c = {};
     consumer_begin(&c, me);
     for (me->epoch = 0; me->epoch < p->limit; me->epoch++) {
-        uint32_t next = list[me->thread];
+        uint32_t next = instruction_word(me, list);
         if (!await_step(me))
             return;
         c.first_item.row = -2; /* not looked for yet */
@@ -91,11 +90,11 @@ FN void consume_warp(lane *me)
 #pragma unroll 1
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
-            next = i + 1 < count ? list[(i + 1) * RI_WORDS + me->thread] : 0;
+            next = instruction_word(me, i + 1 < count ? list + i + 1 : list);
             me->instruction = field(me, RI_INDEX);
             if (p->delays)
                 delay(me, i);
-            if (p->planted_lane == (uint32_t)me->lane + 1 && p->planted_epoch == me->epoch &&
+            if (p->planted_lane == (uint32_t)this_lane() + 1 && p->planted_epoch == me->epoch &&
                 i == count / 2) {
                 patience w = {0, 0};
                 for (;;)
@@ -130,8 +129,8 @@ FN void prepare(lane *me)
     for (int i = threadIdx.x; i < 2 * HS / 4; i += RES_WARPS * 32)
         ((uint32_t *)s->zero_row)[i] = 0;
     if (me->p->clocks && threadIdx.x == 0) {
-        me->p->clocks[me->lane].timer_begin = timer_ns();
-        me->p->clocks[me->lane].clock_begin = clock64();
+        me->p->clocks[this_lane()].timer_begin = timer_ns();
+        me->p->clocks[this_lane()].clock_begin = clock64();
     }
     __syncthreads();
 }
@@ -139,13 +138,13 @@ FN void prepare(lane *me)
 FN void note_clock_end(const lane *me)
 {
     if (me->p->clocks && threadIdx.x == 0) {
-        me->p->clocks[me->lane].timer_end = timer_ns();
-        me->p->clocks[me->lane].clock_end = clock64();
+        me->p->clocks[this_lane()].timer_end = timer_ns();
+        me->p->clocks[this_lane()].clock_end = clock64();
     }
 }
 
 /* 8 times the one and 4 times the other are 12 x 168. */
-enum { REGISTERS_CONSUMER = R == 1 ? 208 : 192, REGISTERS_OTHER = R == 1 ? 88 : 120 };
+enum { REGISTERS_CONSUMER = R == 1 ? 208 : 184, REGISTERS_OTHER = R == 1 ? 88 : 136 };
 
 extern "C" __global__ void __launch_bounds__(RES_WARPS * 32, 1)
     brim_resident(const __grid_constant__ brim__res_params p)
@@ -153,14 +152,13 @@ extern "C" __global__ void __launch_bounds__(RES_WARPS * 32, 1)
     extern __shared__ __align__(1024) char memory[];
     lane me = {};
     me.p = &p;
-    me.s = (lane_shared *)(memory + p.ring_slots * RES_SLOT_BYTES);
-    me.ring = shared_address(memory);
+    me.s = (lane_shared *)memory;
     me.work = shared_address(work_memory(&me));
-    me.lane = blockIdx.x;
-    me.warp = threadIdx.x / 32;
-    me.thread = threadIdx.x % 32;
+    me.ring = me.work + p.work_bytes;
+    look_anew(&me);
     prepare(&me);
     /* Of 168 registers a thread, the four warps that do not multiply give to the eight that do. */
+    look_anew(&me);
     if (me.warp < RES_CONSUMERS) {
         set_registers_more<REGISTERS_CONSUMER>();
         consume_warp(&me);

@@ -158,7 +158,7 @@ FN void host_warp(lane *me)
 {
     const brim__res_params *p = me->p;
     lane_shared *s = me->s;
-    if (me->lane != 0)
+    if (this_lane() != 0)
         return;
     uint32_t bar = shared_address(&s->message), rows_max = p->rows;
     /* Rows and their slots don't change in a launch. */
