@@ -23,7 +23,7 @@ enum {
     PLACE_BYTES = 256,
     WORK_MAX = 80 << 10,    /* of shared memory that input may take from the ring */
     STATIC_RESERVE = 1024,  /* of shared memory that the system keeps for a block */
-    RING_SLOTS_MIN = 3,
+    RING_SLOTS_MIN = 4, /* an item of attention holds as many */
     WATCHDOG_MS = 2000,
     LOOK_NS = 20000,        /* between two looks at the host's words */
     FINISHED_LOOKS = 256,   /* looks after which the stream is asked too */

@@ -114,8 +114,8 @@ static void other_programs(void)
     asked_of(&desc, 0, "larger_context", "a pool for 2,048 positions");
     asked_of(&desc, PROMPT + 20, "programs_change", "the long programs take over in the answer");
     desc.context = CONTEXT;
-    desc.executor.ring_bytes = 3 * 16384;
-    asked_of(&desc, 0, "ring_of_3", "three slots for weights on their way");
+    desc.executor.ring_bytes = 4 * 16384;
+    asked_of(&desc, 0, "ring_of_4", "four slots for weights on their way");
     desc.executor.ring_bytes = 5 * 16384;
     asked_of(&desc, 0, "ring_of_5", "five slots");
     desc.executor.ring_bytes = 0;

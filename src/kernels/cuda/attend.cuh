@@ -331,7 +331,7 @@ FN void empty_items(const lane *me, const step_info *info, uint32_t window, uint
     for (; n < before; n += by)
         for (uint32_t at = me->warp * 32 + me->thread; at < part_bytes / 4; at += 256)
             for (int i = 0; i < (direct ? REPLICAS : 1); i++)
-                st_packet(replica(me, me->empty_set, i) + out + n * part_bytes + at * 4, EMPTY);
+                st_packet(replica(me, empty_set(me), i) + out + n * part_bytes + at * 4, EMPTY);
 }
 
 FN void attend(consumer *c, const lane *me, uint32_t number, uint32_t count)
@@ -339,7 +339,7 @@ FN void attend(consumer *c, const lane *me, uint32_t number, uint32_t count)
     const brim__res_params *p = me->p;
     attention a;
     a.info = &me->s->info[me->epoch & 1];
-    a.qkv = me->in_set + (uint64_t)field(me, RI_IN) * 16;
+    a.qkv = in_set(me) + (uint64_t)field(me, RI_IN) * 16;
     uint32_t window = field(me, RI_WINDOW), by = field(me, RI_PIECES);
     uint64_t out = (uint64_t)field(me, RI_OUT) * 16;
     uint64_t part_bytes = 2 * p->group * HS + (p->group + 3) / 4 * 16;
@@ -454,7 +454,7 @@ FN void combine(consumer *c, const lane *me, uint32_t number, uint32_t count)
     const brim__res_params *p = me->p;
     const step_info *info = &me->s->info[me->epoch & 1];
     uint32_t window = field(me, RI_WINDOW), granules = field(me, RI_GRANULES);
-    const char *parts = me->out_set + (uint64_t)field(me, RI_IN) * 16; /* one replica */
+    const char *parts = out_set(me) + (uint64_t)field(me, RI_IN) * 16; /* one replica */
     uint64_t out = (uint64_t)field(me, RI_OUT) * 16;
     join_consumers(me, &c->join_phase); /* the product before is done with its input */
     trace_begun(me, number, count, true);
@@ -483,9 +483,9 @@ FN void append(consumer *c, const lane *me)
 {
     const brim__res_params *p = me->p;
     const step_info *info = &me->s->info[me->epoch & 1];
-    const char *qkv = me->in_set + (uint64_t)field(me, RI_IN) * 16;
+    const char *qkv = in_set(me) + (uint64_t)field(me, RI_IN) * 16;
     if (field(me, RI_FIRST)) {
-        await_whole(me, info, me->in_set + (uint64_t)field(me, RI_OUT) * 16,
+        await_whole(me, info, in_set(me) + (uint64_t)field(me, RI_OUT) * 16,
                     field(me, RI_GRANULES));
         join_consumers(me, &c->join_phase);
     }

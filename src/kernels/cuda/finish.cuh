@@ -83,7 +83,7 @@ FN void scales_from_packets(finisher *f, const lane *me, const step_info *info)
 {
     uint32_t granules = field(me, RI_GRANULES);
     float epsilon = __uint_as_float(field(me, RI_EPSILON));
-    const char *ssq = me->in_set + (uint64_t)field(me, RI_IN_SSQ) * 16;
+    const char *ssq = in_set(me) + (uint64_t)field(me, RI_IN_SSQ) * 16;
     float sum[OWN_ROWS] = {};
     int rows = (int)info->rows - f->first_row;
     for (uint32_t first = 0; first < granules; first += 32) {
@@ -381,7 +381,6 @@ FN void finish_warp(lane *me, bool more)
         uint32_t next = instruction_word(me, list);
         if (more ? !await_step(me) : !begin_step(me))
             break;
-        begin_sets(me);
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
             next = instruction_word(me, i + 1 < count ? list + i + 1 : list);

@@ -65,9 +65,6 @@ typedef struct lane {
     uint32_t epoch;         /* step of this launch */
     uint32_t word;          /* of the instruction: this thread's */
     uint32_t instruction;   /* its number in the program */
-    const char *in_set;     /* packets of this step as this lane reads them */
-    char *out_set;          /* replica 0 of this step, and of the next: to be emptied */
-    char *empty_set;
 } lane;
 
 enum { SHARED_BYTES = R == 1 ? RES_SHARED_1 : RES_SHARED_8 };
@@ -117,14 +114,22 @@ FN char *replica(const lane *me, char *set, int n)
     return set + n * me->p->packet_stride;
 }
 
-/* Which packets this step reads, writes, and empties for the next. */
-FN void begin_sets(lane *me)
+/* Packets that this step writes (replica 0), empties for the next, and reads. */
+FN char *packet_set(const lane *me, uint32_t step)
 {
-    const brim__res_params *p = me->p;
-    uint32_t parity = (p->epoch + me->epoch) & 1;
-    me->out_set = p->packets + parity * REPLICAS * p->packet_stride;
-    me->empty_set = p->packets + (parity ^ 1) * REPLICAS * p->packet_stride;
-    me->in_set = replica(me, me->out_set, this_lane() % REPLICAS);
+    return me->p->packets + ((me->p->epoch + step) & 1) * REPLICAS * me->p->packet_stride;
+}
+FN char *out_set(const lane *me)
+{
+    return packet_set(me, me->epoch);
+}
+FN char *empty_set(const lane *me)
+{
+    return packet_set(me, me->epoch + 1);
+}
+FN const char *in_set(const lane *me)
+{
+    return replica(me, out_set(me), this_lane() % REPLICAS);
 }
 
 /* ---- the watchdog ---- */
@@ -195,7 +200,7 @@ FN bool is_empty(uint4 v)
 }
 FN uint32_t packet_word(const lane *me, const void *p)
 {
-    return (uint32_t)(((const char *)p - me->in_set) / 4);
+    return (uint32_t)(((const char *)p - in_set(me)) / 4);
 }
 /* The packet at p, of which `v` is a first look. Threads that are not `wanted` only come along. */
 FN void await_packet4(const lane *me, const void *p, uint4 *v, bool wanted)
@@ -229,7 +234,7 @@ FN void await_packet1(const lane *me, const void *p, uint32_t *v, bool wanted)
 template <int COUNT>
 FN void publish_only(const lane *me, uint64_t offset, uint32_t value)
 {
-    char *at = me->out_set + offset;
+    char *at = out_set(me) + offset;
 #pragma unroll
     for (int n = 0; n < COUNT; n++, at += me->p->packet_stride)
         st_packet(at, value);
@@ -237,7 +242,7 @@ FN void publish_only(const lane *me, uint64_t offset, uint32_t value)
 template <int COUNT>
 FN void empty_only(const lane *me, uint64_t offset)
 {
-    char *at = me->empty_set + offset;
+    char *at = empty_set(me) + offset;
 #pragma unroll
     for (int n = 0; n < COUNT; n++, at += me->p->packet_stride)
         st_packet(at, EMPTY);

@@ -387,41 +387,28 @@ FN void clear(float sums[2][4])
         sums[i / 4][i % 4] = 0;
 }
 
-/* The first block of the first tile (of two, where registers are left), taken out of the ring before
- * the input has come: it is multiplied at once, and the ring has room for more. */
-typedef struct early_tiles {
-    uint4 v[2][8];
-} early_tiles;
-enum { EARLY_TWO = 0 };
-
-FN void take_early(consumer *c, const lane *me, early_tiles *early, uint32_t tiles, uint32_t granules)
-{
-    take_weights(c, me, granules, early->v[0]);
-    if (EARLY_TWO && tiles > 1 && granules <= 64)
-        take_weights(c, me, granules, early->v[1]);
-}
+/* The first block of the first tile (narrow products: of two tiles, where registers are left) is taken
+ * out of the ring before the input has come: it is multiplied at once, and the ring has room for more. */
+enum { EARLY_TWO = R == 1 };
 
 /* At most 2,048 columns: tile by tile, the sums of one being handed over while the matrix unit works
  * on the next. */
-FN void multiply_narrow(consumer *c, const lane *me, const early_tiles *early, uint32_t tiles,
-                        uint32_t granules)
+FN void multiply_narrow(consumer *c, const lane *me, const uint4 early[8], uint4 v[8],
+                        uint32_t tiles, uint32_t granules)
 {
-    uint4 x[8], v[8];
+    uint4 x[8];
     float even[2][4], odd[2][4];
     load_operand(x, me, input_place(me, 0));
     clear(even);
-    add_block(even, granules, x, early->v[0]);
+    add_block(even, granules, x, early);
     if (tiles == 1) {
         put_sums(c, me, even);
         return;
     }
     clear(odd);
-    if (EARLY_TWO)
-        add_block(odd, granules, x, early->v[1]);
-    else {
+    if (!EARLY_TWO)
         take_weights(c, me, granules, v);
-        add_block(odd, granules, x, v);
-    }
+    add_block(odd, granules, x, v);
     put_sums(c, me, even);
 #pragma unroll 1
     for (uint32_t t = 2; t < tiles; t += 2) {
@@ -444,7 +431,7 @@ FN void multiply_narrow(consumer *c, const lane *me, const early_tiles *early, u
 /* More: groups of tiles, so that input is looked at once a group; all tiles' sums are kept. Input
  * that does not fit is looked at block by block, once for each group. */
 FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const char *in, bool kept,
-                      const early_tiles *early, uint32_t tiles, uint32_t granules)
+                      const uint4 early[8], uint32_t tiles, uint32_t granules)
 {
 #pragma unroll 1
     for (uint32_t group = 0; group < tiles; group += RES_GROUP_TILES) {
@@ -469,7 +456,7 @@ FN void multiply_wide(consumer *c, const lane *me, const step_info *info, const 
                 if (t >= now)
                     continue;
                 if (t == 0 && first) {
-                    add_block(sums[t], left, x, early->v[0]);
+                    add_block(sums[t], left, x, early);
                     continue;
                 }
                 uint4 v[8];
@@ -491,10 +478,21 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
     const step_info *info = &me->s->info[me->epoch & 1];
     uint32_t granules = field(me, RI_GRANULES), from = field(me, RI_FROM);
     uint32_t blocks = (granules + 63) / 64, tiles = field(me, RI_TILES);
-    const char *in = me->in_set + (uint64_t)field(me, RI_IN) * 16;
+    const char *in = in_set(me) + (uint64_t)field(me, RI_IN) * 16;
     bool kept = blocks <= me->p->keep_blocks;
-    early_tiles early;
-    take_early(c, me, &early, tiles, granules);
+    uint4 early[8];
+    take_weights(c, me, granules, early);
+    if (blocks == 1) {
+        uint4 second[8], ahead = make_uint4(0, 0, 0, 0);
+        if (EARLY_TWO && tiles > 1)
+            take_weights(c, me, granules, second);
+        if (R == 1 && from == 0)
+            ahead = look_ahead(me, in, granules, 0);
+        fetch_input(me, info, from, in, granules, 0, input_place(me, 0), &ahead);
+        trace_begun(me, number, count, true);
+        multiply_narrow(c, me, early, second, tiles, granules);
+        return;
+    }
     if (kept) {
         uint4 ahead = make_uint4(0, 0, 0, 0);
         if (R == 1 && from == 0)
@@ -504,10 +502,7 @@ FN void multiply(consumer *c, const lane *me, uint32_t number, uint32_t count)
             fetch_input(me, info, from, in, granules, block, input_place(me, block), &ahead);
     }
     trace_begun(me, number, count, true);
-    if (blocks == 1)
-        multiply_narrow(c, me, &early, tiles, granules);
-    else
-        multiply_wide(c, me, info, in, kept, &early, tiles, granules);
+    multiply_wide(c, me, info, in, kept, early, tiles, granules);
 }
 
 #endif

@@ -86,7 +86,6 @@ FN void consume_warp(lane *me)
         if (!await_step(me))
             return;
         c.first_item.row = -2; /* not looked for yet */
-        begin_sets(me);
 #pragma unroll 1
         for (uint32_t i = 0; i < count; i++) {
             me->word = next;
