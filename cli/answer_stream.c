@@ -291,14 +291,15 @@ static void print_bandwidth(const answer *a)
     double limit, age_s, rate = answer_decode_gb_s(a);
     char age[32];
     fprintf(stderr, ", %.1f GB/s", rate);
-    if (!cli_model_bandwidth(a->settings->model, &limit, &age_s)) {
-        if (!a->settings->model->device)
+    const cli_model *m = a->settings->model;
+    if (!cli_model_bandwidth(m, &limit, &age_s)) {
+        if (!m->device || m->on_gpu)
             fprintf(stderr, " (no probe yet: brim hw)");
         return;
     }
     cli_age_text(age, age_s);
-    fprintf(stderr, ", %.0f %% of this machine's %.1f GB/s (probed %s)", 100 * rate / limit, limit,
-            age);
+    fprintf(stderr, ", %.0f %% of this %s's %.1f GB/s (probed %s)", 100 * rate / limit,
+            m->device ? "GPU" : "machine", limit, age);
 }
 
 static const char *plural(size_t count)

@@ -42,7 +42,8 @@ typedef struct bench {
     brim_token *tokens;
     bench_row *rows;
     size_t row_count;
-    bool on_device; /* then the CPU's probes say nothing */
+    bool on_device;  /* then the CPU's probes say nothing */
+    double gpu_gb_s; /* that `brim hw` measured on it; 0: unknown */
     brim_hw_probe probe;
     bool probed;
 } bench;
@@ -242,10 +243,11 @@ static void derive(bench *b, bench_row *row)
     row->probe_gop_s = b->on_device ? 0 : int8_rate(b) * row->threads;
 }
 
-/* Read bandwidth of where the model runs; 0: not probed. */
+/* Read bandwidth of where the model runs; 0: not probed. A GPU's is that of the kept probe: nobody
+ * else takes it away. */
 static brim_status probe_read(const bench *b, double *out, uint32_t threads)
 {
-    *out = 0;
+    *out = b->gpu_gb_s;
     return b->on_device ? BRIM_OK : brim_hw_probe_read(out, b->c->ctx, threads, 0);
 }
 
@@ -349,6 +351,7 @@ static json_t *row_json(const bench *b, const bench_row *row)
     for (size_t i = 0; i < row->count; i++)
         json_array_append_new(samples, json_real(row->samples[i]));
     bool limited = row->prefill && row->probe_gop_s > 0;
+    double probed = probe_of(row);
     const cli_model *m = &b->model;
     return json_pack(
         "{s:s, s:s, s:I, s:s, s:i, s:f, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, "
@@ -356,9 +359,9 @@ static json_t *row_json(const bench *b, const bench_row *row)
         "model", cli_model_name(&b->model), "test", test, "threads", (json_int_t)row->threads,
         "numerics", brim_numerics_name(b->model.numerics), "repetitions", (int)row->count, "tok_s",
         row->tok_s, "tok_s_spread", row->spread, "tok_s_samples", samples, "gb_s", row->gb_s,
-        "probe_gb_s", known(probe_of(row)), "probe_gb_s_before", known(row->probe_before),
+        "probe_gb_s", known(probed), "probe_gb_s_before", known(row->probe_before),
         "probe_gb_s_after", known(row->probe_after), "bandwidth_pct",
-        b->on_device ? json_null() : json_real(100 * row->gb_s / probe_of(row)), "gop_s",
+        probed > 0 ? json_real(100 * row->gb_s / probed) : json_null(), "gop_s",
         row->prefill ? json_real(row->gop_s) : json_null(), "probe_gop_s",
         limited ? json_real(row->probe_gop_s) : json_null(), "arithmetic_pct",
         limited ? json_real(100 * row->gop_s / row->probe_gop_s) : json_null(), "device",
@@ -387,12 +390,12 @@ static void fill_row(const bench *b, brim_table *table, const bench_row *row)
     brim_table_cell(table, "%.2f", row->tok_s);
     brim_table_cell(table, "%.2f", row->spread);
     brim_table_cell(table, "%.2f", row->gb_s);
-    if (b->on_device) {
-        brim_table_cell(table, "%s", "");
-        brim_table_cell(table, "%s", "");
-    } else {
+    if (probe_of(row) > 0) {
         brim_table_cell(table, "%.2f", probe_of(row));
         brim_table_cell(table, "%.1f", 100 * row->gb_s / probe_of(row));
+    } else {
+        brim_table_cell(table, "%s", "");
+        brim_table_cell(table, "%s", "");
     }
     if (!row->prefill)
         return;
@@ -444,6 +447,9 @@ static bool prepare(bench *b, int *code)
     if (!cli_model_load(&b->model, &b->execution, code))
         return false;
     b->on_device = b->model.device != NULL;
+    double age_s;
+    if (b->on_device && !cli_model_bandwidth(&b->model, &b->gpu_gb_s, &age_s))
+        b->gpu_gb_s = 0;
     if (b->on_device)
         b->head_bytes = 2 * b->head_elements;
     b->probed = !b->on_device && brim_hw_probe_load(&b->probe, b->c->ctx) == BRIM_OK;
@@ -467,6 +473,9 @@ static bool prepare(bench *b, int *code)
 
 static int print_results(const bench *b)
 {
+    if (b->model.on_gpu && b->gpu_gb_s <= 0 && b->style != 2)
+        fputs("brim bench: the per cent of the bandwidth needs a probe of this GPU: `brim hw`\n",
+              stderr);
     if (!b->probed && !b->on_device && b->prompts.count && b->style != 2)
         fputs(
             "brim bench: the per cent of the arithmetic needs a probe of this machine: `brim hw`\n",

@@ -111,6 +111,18 @@ bool cli_read_file(cli *c, char **out, size_t *out_size, const char *path, size_
     return good;
 }
 
+bool cli_make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool good = mkdir(path, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
 static volatile sig_atomic_t interrupts;
 
 static void on_interrupt(int signal_number)

@@ -3,16 +3,16 @@
  * How a sub-command is written: cli/hw.c, say, defines `int brim_cli_hw(cli *c, int argc, char
  * **argv)` and is listed in CLI_COMMANDS below. It declares its options as data and parses:
  *
- *     bool probe = false;
+ *     bool no_probe = false;
  *     int64_t threads = 0;                  // what a variable holds before is the default
  *     const cli_option options[] = {
- *         CLI_FLAG("probe", 0, &probe, "probe again, even if a probe is cached"),
+ *         CLI_FLAG("no-probe", 0, &no_probe, "measure nothing"),
  *         CLI_INT("threads", 't', "N", &threads, 1, 1024, "threads to probe (default: all)"),
  *         CLI_JSON(c),                      // --json: one document on standard output
  *     };
  *     const cli_spec spec = {.usage = "brim hw [options]",
  *                            .about = "Shows what this machine is.",
- *                            .examples = "  brim hw --probe --json > machine.json\n",
+ *                            .examples = "  brim hw --json > machine.json\n",
  *                            .options = options, .option_count = CLI_COUNT(options)};
  *     int code;
  *     if (!cli_parse(c, &spec, argc, argv, &code))
@@ -136,6 +136,9 @@ int cli_print_json(cli *c, json_t *document);
  * freed with free(). False: the failure was printed, the caller returns *code. */
 bool cli_read_file(cli *c, char **out, size_t *out_size, const char *path, size_t limit, int *code);
 
+/* Makes the folders above a file, for this user alone; false (errno) when one is refused. */
+bool cli_make_folders(char *path);
+
 /* Ctrl-C. After cli_catch_interrupt() the first one only counts; a second one that comes before
  * cli_clear_interrupts() ends the process with 130. */
 void cli_catch_interrupt(void);
@@ -151,8 +154,7 @@ bool cli_model_path(cli *c, char out[CLI_PATH_MAX], const char *name, int *code)
 /* The models folder; false (printed) when no home is known. */
 bool cli_models_folder(cli *c, char out[CLI_PATH_MAX], int *code);
 
-#define CLI_DECLARE(name, summary)                                                                 \
-    int brim_cli_##name(cli *c, int argc, char **argv);
+#define CLI_DECLARE(name, summary) int brim_cli_##name(cli *c, int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)
 #undef CLI_DECLARE
 

@@ -1,5 +1,5 @@
-/* hw.c: `brim hw`: what this machine is and what it reaches. The probe is kept for the commands
- * that compare themselves with it. */
+/* hw.c: `brim hw`: what this machine is and what it reaches. The probes are kept for the commands
+ * that compare themselves with them. */
 #define _GNU_SOURCE /* getloadavg */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "brim/hw.h"
-#include "cli.h"
+#include "hw_gpu.h"
 
 typedef struct hw_view {
     cli *c;
@@ -18,6 +18,9 @@ typedef struct hw_view {
     bool probed;      /* `probe` holds something */
     bool fresh;       /* it was made just now */
     uint32_t threads; /* that are shown and described */
+    bool shows_cpu, shows_gpus;
+    int64_t gpu; /* the one that was asked for; -1: all */
+    hw_gpus gpus;
 } hw_view;
 
 /* ---- what was found ---- */
@@ -168,21 +171,27 @@ static brim_status print_rates(const hw_view *v)
     return status;
 }
 
-static int print_tables(const hw_view *v)
+static brim_status print_cpu(const hw_view *v)
 {
     print_found(&v->hw);
     if (!v->probed) {
         printf("\nNothing was measured: `brim hw` without --no-probe does.\n");
-        return CLI_OK;
+        return BRIM_OK;
     }
     brim_status status = print_reads(v);
-    if (status == BRIM_OK)
-        status = print_rates(v);
+    return status == BRIM_OK ? print_rates(v) : status;
+}
+
+static int print_tables(const hw_view *v)
+{
+    brim_status status = v->shows_cpu ? print_cpu(v) : BRIM_OK;
+    if (status == BRIM_OK && v->shows_gpus)
+        status = hw_gpus_print(&v->gpus, v->shows_cpu);
     return status == BRIM_OK ? CLI_OK : cli_fail(v->c, status);
 }
 
 /* The library's document; without what is for people when only the machine is asked for. */
-static int print_document(hw_view *v, bool machine)
+static brim_status cpu_document(json_t **out, const hw_view *v, bool machine)
 {
     char *text;
     brim_hw described = v->hw;
@@ -191,12 +200,35 @@ static int print_document(hw_view *v, bool machine)
     brim_status status =
         brim_hw_to_json(&text, v->c->ctx, &described, v->probed ? &v->probe : NULL);
     if (status != BRIM_OK)
-        return cli_fail(v->c, status);
-    json_t *document = json_loads(text, 0, NULL);
+        return status;
+    *out = json_loads(text, 0, NULL);
     brim_free(v->c->ctx, text);
-    if (document && machine) {
-        json_object_del(document, "found");
-        json_object_del(document, "probe");
+    if (machine) {
+        json_object_del(*out, "found");
+        json_object_del(*out, "probe");
+    }
+    return BRIM_OK;
+}
+
+/* The GPUs stand in "found", from which nothing is computed: the document stays a description of
+ * this machine's CPU. Without the CPU they are a document of their own. */
+static int print_document(hw_view *v, bool machine)
+{
+    json_t *document = NULL;
+    brim_status status = BRIM_OK;
+    if (v->shows_cpu)
+        status = cpu_document(&document, v, machine);
+    else
+        document = json_object();
+    if (status != BRIM_OK)
+        return cli_fail(v->c, status);
+    if (v->shows_gpus && document) {
+        json_t *place = v->shows_cpu ? json_object_get(document, "found") : document;
+        if (json_object_set_new(place, "gpus", hw_gpus_json(&v->gpus)) != 0 ||
+            json_object_set_new(place, "no_gpu", hw_gpus_reason_json(&v->gpus)) != 0) {
+            json_decref(document);
+            document = NULL;
+        }
     }
     return cli_print_json(v->c, document);
 }
@@ -212,6 +244,12 @@ static bool draws_progress(void)
 static void show_step(const char *what, void *user)
 {
     fprintf(stderr, "\r\033[Kprobing: %s", what);
+    fflush(stderr);
+}
+
+static void show_gpu_step(const char *what, void *user)
+{
+    fprintf(stderr, "\r\033[Kprobing a GPU: %s", what);
     fflush(stderr);
 }
 
@@ -240,48 +278,112 @@ static brim_status make_probe(hw_view *v)
     return BRIM_OK;
 }
 
-int brim_cli_hw(cli *c, int argc, char **argv)
+static brim_status find_gpus(hw_view *v, bool probe)
 {
-    bool no_probe = false, machine = false;
-    int64_t threads = 0;
+    bool draws = probe && draws_progress();
+    brim_status status = hw_gpus_find(&v->gpus, v->c, v->gpu, probe, draws ? show_gpu_step : NULL);
+    if (draws)
+        fprintf(stderr, "\r\033[K");
+    return status;
+}
+
+static brim_status look(hw_view *v, bool probe)
+{
+    brim_status status = BRIM_OK;
+    if (v->shows_cpu && probe)
+        status = make_probe(v);
+    else if (v->shows_cpu)
+        v->probed = brim_hw_probe_load(&v->probe, v->c->ctx) == BRIM_OK;
+    if (status == BRIM_OK && v->shows_gpus)
+        status = find_gpus(v, probe);
+    return status;
+}
+
+/* ---- the command ---- */
+
+typedef struct hw_options {
+    bool no_probe, machine;
+    int64_t threads;
+    const char *device;
+} hw_options;
+
+static bool parse(cli *c, hw_options *o, int argc, char **argv, int *code)
+{
     const cli_option options[] = {
-        CLI_FLAG("no-probe", 0, &no_probe, "measure nothing: show the last probe, if there is one"),
-        CLI_INT("threads", 't', "N", &threads, 1, BRIM_HW_THREADS_MAX,
+        CLI_FLAG("no-probe", 0, &o->no_probe,
+                 "measure nothing: show the last probes, if there are any"),
+        CLI_TEXT("device", 0, "all|cpu|cuda[:N]", &o->device,
+                 "what is shown and measured (default: all)"),
+        CLI_INT("threads", 't', "N", &o->threads, 1, BRIM_HW_THREADS_MAX,
                 "show and describe N threads (default: all)"),
-        CLI_FLAG("machine", 0, &machine, "print a machine description for `brim program`"),
+        CLI_FLAG("machine", 0, &o->machine,
+                 "print a machine description (of the CPU) for `brim program`"),
         CLI_JSON(c),
     };
     const cli_spec spec = {
         .usage = "brim hw [options]",
-        .about = "Shows what this machine is, and measures what it reaches: read bandwidth by\n"
-                 "threads, arithmetic by data type and instruction set, the cost of a barrier.\n"
-                 "The result is kept, so that `brim run` and `brim bench` can compare with it.",
+        .about =
+            "Shows what this machine is, its GPUs included, and measures what it reaches: read\n"
+            "bandwidth by threads, arithmetic by data type and instruction set, the cost of a\n"
+            "barrier; of a GPU also launches, copies and words sent. The results are kept, so\n"
+            "that `brim run` and `brim bench` can compare with them.",
         .examples = "  brim hw\n"
                     "  brim hw --no-probe --json\n"
+                    "  brim hw --device cuda:1\n"
                     "  brim hw --machine > machine.json\n",
         .options = options,
         .option_count = CLI_COUNT(options),
     };
-    int code;
-    if (!cli_parse(c, &spec, argc, argv, &code))
-        return code;
+    return cli_parse(c, &spec, argc, argv, code);
+}
+
+/* What --device says. A machine description is the CPU's, so no GPU is looked for. */
+static bool choose_device(hw_view *v, const hw_options *o, int *code)
+{
+    v->gpu = -1;
+    v->shows_cpu = v->shows_gpus = true;
+    if (o->device && strcmp(o->device, "all") != 0) {
+        brim_device_kind kind;
+        uint32_t index;
+        if (brim_device_parse(&kind, &index, o->device) != BRIM_OK || kind == BRIM_DEVICE_DUMMY) {
+            *code = cli_error(v->c, BRIM_USAGE, "hw.device",
+                              "--device: '%s' is not one of all, cpu, cuda, cuda:N", o->device);
+            return false;
+        }
+        v->shows_cpu = kind == BRIM_DEVICE_CPU;
+        v->shows_gpus = !v->shows_cpu;
+        v->gpu = index;
+    }
+    if (!v->shows_cpu && (o->machine || o->threads)) {
+        *code = cli_error(v->c, BRIM_USAGE, "hw.device",
+                          "--device %s excludes --%s, which is the CPU's", o->device,
+                          o->machine ? "machine" : "threads");
+        return false;
+    }
+    v->shows_gpus = v->shows_gpus && !o->machine;
+    return true;
+}
+
+int brim_cli_hw(cli *c, int argc, char **argv)
+{
+    hw_options o = {0};
     hw_view v = {.c = c};
+    int code;
+    if (!parse(c, &o, argc, argv, &code) || !choose_device(&v, &o, &code))
+        return code;
     brim_status status = brim_hw_find(&v.hw, c->ctx);
     if (status != BRIM_OK)
         return cli_fail(c, status);
-    if (threads > v.hw.thread_count)
+    if (o.threads > v.hw.thread_count)
         return cli_error(c, BRIM_USAGE, "hw.threads",
-                         "--threads %d: this process may use %u threads at most", (int)threads,
+                         "--threads %d: this process may use %u threads at most", (int)o.threads,
                          v.hw.thread_count);
-    v.threads = threads ? (uint32_t)threads : v.hw.thread_count;
-    if (no_probe)
-        v.probed = brim_hw_probe_load(&v.probe, c->ctx) == BRIM_OK;
-    else
-        status = make_probe(&v);
+    v.threads = o.threads ? (uint32_t)o.threads : v.hw.thread_count;
+    status = look(&v, !o.no_probe);
     if (status != BRIM_OK)
         return cli_fail(c, status);
-    if (machine && !v.probed)
+    if (o.machine && !v.probed)
         return cli_error(c, BRIM_NOT_FOUND, "hw.no_probe",
                          "a machine description needs a probe: leave --no-probe out");
-    return machine || c->json ? print_document(&v, machine) : print_tables(&v);
+    return o.machine || c->json ? print_document(&v, o.machine) : print_tables(&v);
 }

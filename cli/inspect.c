@@ -180,6 +180,21 @@ static brim_status print_metadata(const inspection *in)
     return status;
 }
 
+/* What the matrices become in a GPU's memory: two bytes an element, BF16 if all of them are that.
+ */
+static const char *device_weights(uint64_t *out_bytes, const inspection *in)
+{
+    bool all_bf16 = true;
+    *out_bytes = 0;
+    for (size_t i = 0; i < brim_model_file_tensor_count(in->file); i++) {
+        const brim_tensor *t = brim_model_file_tensor_at(in->file, i);
+        bool matrix = t->dim_count > 1;
+        all_bf16 &= !matrix || t->type == BRIM_DTYPE_BF16;
+        *out_bytes += t->dims[0] * (matrix ? 2 * ((t->row_count + 7) / 8 * 8) : 4);
+    }
+    return brim_dtype_name(all_bf16 ? BRIM_DTYPE_BF16 : BRIM_DTYPE_F16);
+}
+
 static void print_rope(const brim_model_config *m)
 {
     char base[NUMBER_BYTES];
@@ -221,6 +236,9 @@ static void print_model(const inspection *in)
     printf("  parameters        %" PRIu64 "\n", m->parameter_count);
     printf("  weights           %" PRIu64 " bytes, %.2f bits a parameter\n", m->weight_bytes,
            8.0 * (double)m->weight_bytes / (double)m->parameter_count);
+    uint64_t device_bytes;
+    const char *device_type = device_weights(&device_bytes, in);
+    printf("  on a GPU          %" PRIu64 " bytes of weights, as %s\n", device_bytes, device_type);
     printf("  a token           reads %" PRIu64 " bytes of weights, takes %" PRIu64
            " operations beside attention\n",
            m->decode_bytes, m->flops_per_token);
@@ -366,6 +384,8 @@ static json_t *json_model(const inspection *in)
         "head_size", (int)m->head_size, "feed_forward", (int)m->ffn_size, "vocabulary",
         (int)m->vocab_size, "context", (int)m->context_trained, "tied_head", m->tied_head,
         "qkv_bias", m->has_qkv_bias, "qk_norm", m->has_qk_norm);
+    uint64_t device_bytes;
+    const char *device_type = device_weights(&device_bytes, in);
     const struct {
         const char *key;
         json_t *value;
@@ -380,6 +400,8 @@ static json_t *json_model(const inspection *in)
         {"sliding_window", json_integer(m->sliding_window)},
         {"parameters", json_integer((json_int_t)m->parameter_count)},
         {"weight_bytes", json_integer((json_int_t)m->weight_bytes)},
+        {"device_type", json_string(device_type)},
+        {"device_weight_bytes", json_integer((json_int_t)device_bytes)},
         {"decode_bytes", json_integer((json_int_t)m->decode_bytes)},
         {"kv_elements_per_position", json_integer((json_int_t)m->kv_elements_per_position)},
         {"flops_per_token", json_integer((json_int_t)m->flops_per_token)},

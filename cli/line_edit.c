@@ -96,19 +96,6 @@ static int read_character(EditLine *editor, wchar_t *out)
 
 /* ---- the history ---- */
 
-/* Makes the folders above `path`; false when one is refused. */
-static bool make_folders(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        bool good = mkdir(path, 0700) == 0 || errno == EEXIST;
-        *slash = '/';
-        if (!good)
-            return false;
-    }
-    return true;
-}
-
 static void find_history(char out[CLI_PATH_MAX])
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -117,7 +104,7 @@ static void find_history(char out[CLI_PATH_MAX])
         n = snprintf(out, CLI_PATH_MAX, "%s/brim/history", state);
     else if (home && *home == '/')
         n = snprintf(out, CLI_PATH_MAX, "%s/.local/state/brim/history", home);
-    if (n < 0 || n >= CLI_PATH_MAX || !make_folders(out))
+    if (n < 0 || n >= CLI_PATH_MAX || !cli_make_folders(out))
         out[0] = 0;
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "gpu_cache.h"
+
 bool cli_model_open(cli_model *m, cli *c, const char *name, int *code)
 {
     *m = (cli_model){.c = c, .device_name = "cpu"};
@@ -46,7 +48,8 @@ static brim_status open_device(cli_model *m, brim_device_kind kind, uint32_t ind
         status = brim_device_query(&info, m->device);
     if (status != BRIM_OK)
         return status;
-    if (kind == BRIM_DEVICE_CPU)
+    m->on_gpu = kind == BRIM_DEVICE_CUDA;
+    if (!m->on_gpu)
         snprintf(m->device_name, sizeof m->device_name, "resident");
     else
         snprintf(m->device_name, sizeof m->device_name, "%s:%u", brim_device_kind_name(kind),
@@ -59,6 +62,7 @@ static void close_device(cli_model *m)
 {
     brim_device_close(m->device);
     m->device = NULL;
+    m->on_gpu = false;
     snprintf(m->device_name, sizeof m->device_name, "cpu");
     m->device_model[0] = 0;
 }
@@ -68,6 +72,7 @@ static void close_device(cli_model *m)
 static bool choose_device(cli_model *m, const cli_execution *x, bool *out_auto, int *code)
 {
     const char *text = x->device ? x->device : getenv("BRIM_DEVICE");
+    const char *said_by = x->device ? "--device" : "BRIM_DEVICE";
     text = text && *text ? text : "auto";
     *out_auto = strcmp(text, "auto") == 0;
     brim_device_kind kind = BRIM_DEVICE_CUDA;
@@ -84,7 +89,7 @@ static bool choose_device(cli_model *m, const cli_execution *x, bool *out_auto, 
         brim_status status = brim_device_parse(&kind, &index, text);
         if (status != BRIM_OK || kind == BRIM_DEVICE_DUMMY) {
             *code = cli_error(m->c, BRIM_USAGE, "run.device",
-                              "--device: '%s' is not one of cpu, cuda, cuda:N, auto", text);
+                              "%s: '%s' is not one of cpu, cuda, cuda:N, auto", said_by, text);
             return false;
         }
         if (kind == BRIM_DEVICE_CPU)
@@ -92,8 +97,8 @@ static bool choose_device(cli_model *m, const cli_execution *x, bool *out_auto, 
     }
     const char *option = cpu_option(x, resident);
     if (option) {
-        *code = cli_error(m->c, BRIM_USAGE, "run.device",
-                          "--device %s excludes --%s, which is the CPU's", text, option);
+        *code = cli_error(m->c, BRIM_USAGE, "run.device", "%s %s excludes --%s, which is the CPU's",
+                          said_by, text, option);
         return false;
     }
     brim_status status = open_device(m, resident ? BRIM_DEVICE_CPU : kind, index);
@@ -160,9 +165,8 @@ bool cli_model_runner(cli_model *m, const cli_execution *x, int *code)
                           brim_isa_name((brim_isa)x->isa), brim_isa_name(brim_isa_best()));
         return false;
     }
-    bool gpu = m->device && strcmp(m->device_name, "resident") != 0;
     brim_runner_desc desc = brim_runner_desc_default();
-    desc.lanes = (uint32_t)(x->lanes ? x->lanes : gpu ? 0 : x->threads);
+    desc.lanes = (uint32_t)(x->lanes ? x->lanes : m->on_gpu ? 0 : x->threads);
     desc.context = x->context;
     if (x->prefill_rows)
         desc.prefill_rows = (uint32_t)x->prefill_rows;
@@ -249,16 +253,31 @@ double cli_model_kv_read(const cli_model *m, uint64_t position)
     return (double)seen * (double)config->kv_elements_per_position * element;
 }
 
+/* Of programs for a GPU that run on the CPU no share is said. */
+static bool gpu_bandwidth(const cli_model *m, double *out_gb_s, int64_t *out_probed_at)
+{
+    brim_device_info info;
+    gpu_probe probe;
+    if (!m->on_gpu || brim_device_query(&info, m->device) != BRIM_OK ||
+        !gpu_probe_load(&probe, &info))
+        return false;
+    *out_gb_s = gpu_probe_read_gb_s(&probe);
+    *out_probed_at = probe.probed_at;
+    return true;
+}
+
 bool cli_model_bandwidth(const cli_model *m, double *out_gb_s, double *out_age_s)
 {
-    brim_hw_probe probe;
-    if (m->device || brim_hw_probe_load(&probe, m->c->ctx) != BRIM_OK || probe.thread_count == 0)
-        return false;
+    brim_hw_probe probe = {0};
+    int64_t probed_at = 0;
     *out_gb_s = 0;
+    if (m->device ? !gpu_bandwidth(m, out_gb_s, &probed_at)
+                  : brim_hw_probe_load(&probe, m->c->ctx) != BRIM_OK)
+        return false;
     for (uint32_t i = 0; i < probe.thread_count; i++)
         if (probe.read_gb_s[i] > *out_gb_s)
             *out_gb_s = probe.read_gb_s[i];
-    double age = difftime(time(NULL), (time_t)probe.probed_at);
+    double age = difftime(time(NULL), (time_t)(m->device ? probed_at : probe.probed_at));
     *out_age_s = age > 0 ? age : 0;
     return *out_gb_s > 0;
 }

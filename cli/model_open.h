@@ -17,6 +17,7 @@ typedef struct cli_model {
     brim_runner *runner; /* NULL before cli_model_runner() */
     brim_numerics numerics;
     brim_device *device;   /* of the weights; NULL: the CPU, with tiles of the file's own types */
+    bool on_gpu;           /* false with a device: the GPU's programs, on the CPU */
     char device_name[160]; /* "cpu", "cuda:0", "resident" */
     char device_model[96]; /* "NVIDIA H200"; "" for the CPU */
 } cli_model;

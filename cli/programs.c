@@ -531,9 +531,9 @@ static bool find_machine(cli *c, brim_machine *out, const char *path, uint32_t l
     } else {
         status = brim_hw_find(&hw, c->ctx);
         if (status == BRIM_OK && brim_hw_probe_load(&probe, c->ctx) != BRIM_OK) {
-            *code = cli_error(
-                c, BRIM_NOT_FOUND, "program.machine",
-                "this machine was not probed yet: run `brim hw --probe`, or give --machine FILE");
+            *code =
+                cli_error(c, BRIM_NOT_FOUND, "program.machine",
+                          "this machine was not probed yet: run `brim hw`, or give --machine FILE");
             return false;
         }
         if (status == BRIM_OK)

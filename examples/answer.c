@@ -1,6 +1,7 @@
 /* answer.c: the shortest program that answers a question with libbrim:
  *
  *     build/examples/answer models/smollm2-135m.gguf "What is the capital of France?"
+ * [cpu|cuda|cuda:N]
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,7 @@ static bool print_token(const brim_generated *generated, void *user)
 /* Everything that was made is destroyed by the caller, whatever fails. */
 typedef struct engine {
     brim_context *ctx;
+    brim_device *device; /* where the weights are; NULL: as tiles for the CPU */
     brim_model_file *file;
     brim_tokenizer *tokenizer;
     brim_llm *llm;
@@ -39,13 +41,27 @@ typedef struct engine {
     printer printer;
 } engine;
 
-static brim_status answer(engine *e, const char *path, const char *question)
+static brim_status open_device(engine *e, const char *name)
 {
+    brim_device_kind kind;
+    uint32_t index;
+    brim_status status = brim_device_parse(&kind, &index, name);
+    if (status != BRIM_OK || kind == BRIM_DEVICE_CPU)
+        return status;
+    return brim_device_open_index(&e->device, e->ctx, kind, index);
+}
+
+static brim_status answer(engine *e, const char *path, const char *question, const char *device)
+{
+    brim_llm_desc llm = brim_llm_desc_default();
     brim_chat_kind chat;
     brim_message message = {BRIM_ROLE_USER, question, strlen(question)};
     brim_generate_desc desc = brim_generate_desc_default();
     brim_generate_stats stats;
     brim_status status = brim_context_create(&e->ctx, NULL);
+    if (status == BRIM_OK)
+        status = open_device(e, device);
+    llm.device = e->device;
     if (status == BRIM_OK)
         status = brim_model_file_open(&e->file, e->ctx, path);
     if (status == BRIM_OK)
@@ -53,7 +69,7 @@ static brim_status answer(engine *e, const char *path, const char *question)
     if (status == BRIM_OK)
         status = brim_chat_recognise(&chat, e->file);
     if (status == BRIM_OK)
-        status = brim_llm_create(&e->llm, e->ctx, e->file, NULL);
+        status = brim_llm_create(&e->llm, e->ctx, e->file, &llm);
     if (status == BRIM_OK)
         status = brim_runner_create(&e->runner, e->ctx, e->llm, NULL);
     if (status == BRIM_OK)
@@ -76,12 +92,12 @@ static brim_status answer(engine *e, const char *path, const char *question)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: answer MODEL QUESTION\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: answer MODEL QUESTION [DEVICE]\n");
         return 2;
     }
     engine e = {0};
-    brim_status status = answer(&e, argv[1], argv[2]);
+    brim_status status = answer(&e, argv[1], argv[2], argc == 4 ? argv[3] : "cpu");
     if (status != BRIM_OK)
         fprintf(stderr, "answer: %s\n", brim_last_message());
     else
@@ -93,6 +109,7 @@ int main(int argc, char **argv)
     brim_tokens_done(&e.prompt, e.ctx);
     brim_tokenizer_destroy(e.tokenizer);
     brim_model_file_close(e.file);
+    brim_device_close(e.device);
     brim_context_destroy(e.ctx);
     return status == BRIM_OK ? 0 : 1;
 }

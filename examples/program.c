@@ -38,11 +38,14 @@ static brim_status build(brim_program **out, brim_context *ctx, brim_op_table *o
     brim_status status = brim_builder_create(&b, ctx, ops, "squares", 2);
     if (status != BRIM_OK)
         return status;
-    brim_builder_buffer(&numbers, b,
-                        &(brim_buffer_desc){"numbers", 4 * NUMBERS, BRIM_BUFFER_INPUT, false});
-    brim_builder_buffer(&squares, b,
-                        &(brim_buffer_desc){"squares", 4 * NUMBERS, BRIM_BUFFER_SCRATCH, false});
-    brim_builder_buffer(&result, b, &(brim_buffer_desc){"result", 8, BRIM_BUFFER_OUTPUT, false});
+    brim_builder_buffer(
+        &numbers, b,
+        &(brim_buffer_desc){.name = "numbers", .size = 4 * NUMBERS, .role = BRIM_BUFFER_INPUT});
+    brim_builder_buffer(
+        &squares, b,
+        &(brim_buffer_desc){.name = "squares", .size = 4 * NUMBERS, .role = BRIM_BUFFER_SCRATCH});
+    brim_builder_buffer(
+        &result, b, &(brim_buffer_desc){.name = "result", .size = 8, .role = BRIM_BUFFER_OUTPUT});
     brim_builder_counter(&done, b, "squared");
     brim_builder_queue(&queue, b, "pieces");
     for (uint32_t piece = 0; piece < PIECES; piece++) {

@@ -42,6 +42,17 @@ memcheck_probe     |  60 | sanitize memcheck $T/gpu_probe
 memcheck_resident  |  90 | sanitize memcheck $T/gpu_resident $M/small.gguf --lanes 8
 racecheck_resident |  90 | sanitize racecheck $T/gpu_resident $M/small.gguf --lanes 8
 read_bandwidth     |  60 | $P/read_bandwidth 2.5 16
+litmus             |  30 | $T/gpu_litmus
+sample             |  40 | $T/gpu_sample
+bits               |  60 | $T/gpu_bits $M/small.gguf
+stress             |  60 | $T/gpu_stress $M/small.gguf
+errors             |  60 | $T/gpu_errors $M/small.gguf
+decode_1b          |  30 | $T/gpu_decode $M/1b.gguf --json
+decode_1b_sampled  |  30 | $T/gpu_decode $M/1b.gguf --sampled --json
+decode_1b_8_rows   |  30 | $T/gpu_decode $M/1b.gguf --sessions 8 --json
+decode_1b_8k       |  30 | $T/gpu_decode $M/1b.gguf --position 8192 --json
+decode_8b          |  60 | $T/gpu_decode $M/8b.gguf --json
+decode_135m        |  30 | $T/gpu_decode $M/135m.gguf --json
 bench_1b           |  60 | $BRIM bench $M/1b.gguf --device cuda -p 0 -n 512 --json
 cublas_1b          |  60 | $P/cublas_graph 1b
 bench_8b           | 120 | $BRIM bench $M/8b.gguf --device cuda -p 0 -n 256 --json
@@ -57,6 +68,7 @@ model_options() { # model_options NAME: what $M/NAME.gguf is made of
     small) echo --shape llama-3.2-1b --type BF16 --layers 2 --vocab 4096 ;;
     1b) echo --shape llama-3.2-1b --type BF16 ;;
     8b) echo --shape llama-3.1-8b --type BF16 ;;
+    135m) echo --shape smollm2-135m --type BF16 ;;
     esac
 }
 

@@ -149,9 +149,9 @@ static void exponentials(const sampler *s, float e[CHUNK], const float *logit, u
             memcpy(&x, logit + i, (count - i) * sizeof *logit);
         /* Only +infinity lies above the maximum, which is finite: it counts as the maximum. What
          * is not a number becomes the least. */
-        float4 d = (x - max) / t;
+        float4 d = x - max;
         int4 above = d > zero;
-        d = larger4((float4)((int4)d & ~above), least);
+        d = larger4((float4)((int4)d & ~above) / t, least);
         memcpy(e + i, &d, sizeof d);
     }
     s->k->exp(e, e, count);

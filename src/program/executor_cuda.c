@@ -25,6 +25,7 @@ enum {
     STATIC_RESERVE = 1024,  /* of shared memory that the system keeps for a block */
     RING_SLOTS_MIN = 4, /* an item of attention holds as many */
     WATCHDOG_MS = 2000,
+    WATCHDOG_MS_MAX = 1000000, /* the kernel counts in 31 bits of microseconds */
     LOOK_NS = 20000,        /* between two looks at the host's words */
     FINISHED_LOOKS = 256,   /* looks after which the stream is asked too */
     EVENTS_MAX = 1 << 20,
@@ -200,6 +201,8 @@ brim_status brim__cuda_executor_create(brim_executor *x)
     BRIM_TRY(brim_device_query(&info, x->desc.device));
     BRIM_FAIL_IF(info.kind != BRIM_DEVICE_CUDA, USAGE, "executor.device",
                  "the device of a CUDA executor is of kind '%s'", brim_device_kind_name(info.kind));
+    BRIM_FAIL_IF(x->desc.watchdog_ms > WATCHDOG_MS_MAX, USAGE, "executor.watchdog",
+                 "a watchdog of %u ms; at most %d", x->desc.watchdog_ms, WATCHDOG_MS_MAX);
     BRIM_CALLOC(x->ctx, x->cuda, 1);
     if (x->desc.watchdog_ms == 0)
         x->desc.watchdog_ms = WATCHDOG_MS;
@@ -597,26 +600,16 @@ bool brim__cuda_executor_wait_epoch(brim_executor *x, uint64_t epoch, uint64_t t
     }
 }
 
-/* Whoever waits for the earliest instruction waits for the cause; the others wait for it. */
-static bool earlier(const brim__res_wait *a, const brim__res_wait *b, const uint32_t *order)
+/* Whoever waits at the earliest instruction waits for the cause; the others wait for it. Builders add
+ * instructions stage by stage, so their numbers are in the order of dependence. */
+static bool earlier(const brim__res_wait *a, const brim__res_wait *b)
 {
     if (!b || a->epoch != b->epoch)
         return !b || a->epoch < b->epoch;
-    return order[a->instruction] < order[b->instruction];
+    return a->instruction < b->instruction;
 }
 
-/* An instruction's place in its lane's list. */
-static void find_order(uint32_t *order, const brim_program *p)
-{
-    order[p->instruction_count] = UINT32_MAX;
-    for (uint32_t l = 0; l < p->lane_count; l++)
-        for (size_t n = 0; n < p->lanes[l].count; n++)
-            if (p->lanes[l].items[n].instruction != BRIM_NONE)
-                order[p->lanes[l].items[n].instruction] = (uint32_t)n;
-}
-
-static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits,
-                                 const uint32_t *order)
+static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits)
 {
     const brim_program *p = x->program;
     const brim__res_wait *first = NULL;
@@ -627,7 +620,7 @@ static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits,
             i % RES_WARPS == RES_CONSUMERS + 2)
             continue;
         lanes += i % RES_WARPS == 0;
-        if (earlier(w, first, order)) {
+        if (earlier(w, first)) {
             first = w;
             at = i;
         }
@@ -646,20 +639,13 @@ static brim_status describe_hang(brim_executor *x, const brim__res_wait *waits,
 
 static brim_status report_hang(brim_executor *x)
 {
-    const brim_program *p = x->program;
-    size_t count = (size_t)p->lane_count * RES_WARPS;
+    size_t count = (size_t)x->program->lane_count * RES_WARPS;
     brim__res_wait *waits;
-    uint32_t *order;
     BRIM_CALLOC(x->ctx, waits, count);
-    order = brim__calloc(x->ctx, p->instruction_count + 1, sizeof *order);
-    brim_status status = order ? brim_device_read(waits, x->cuda->waits, 0, count * sizeof *waits)
-                               : BRIM_NO_MEMORY;
-    if (status == BRIM_OK) {
-        find_order(order, p);
-        status = describe_hang(x, waits, order);
-    }
+    brim_status status = brim_device_read(waits, x->cuda->waits, 0, count * sizeof *waits);
+    if (status == BRIM_OK)
+        status = describe_hang(x, waits);
     brim__free(x->ctx, waits);
-    brim__free(x->ctx, order);
     return status;
 }
 

@@ -169,8 +169,9 @@ enum { NEAR_COUNT = sizeof near_cases / sizeof *near_cases };
 static void check_near(void **state)
 {
     const near_case *c = *state;
-    if (SANITIZED && c->length > 40)
+    if (SANITIZED && c->length > 100) /* a claim that takes many positions */
         skip();
+    uint32_t length = SANITIZED && c->length > 8 ? 8 : c->length;
     twice t;
     twice_make(&t, c->shape, c->type, c->layers);
     t.f.llm->config.sliding_window = t.resident->config.sliding_window = c->window;
@@ -178,13 +179,13 @@ static void check_near(void **state)
     brim_dtype type;
     assert_true(brim_llm_device_type(&type, t.resident));
     assert_int_equal(type, bf16 ? BRIM_DTYPE_BF16 : BRIM_DTYPE_F16);
-    float *exact = logits_of(&t, t.f.llm, c->length,
+    float *exact = logits_of(&t, t.f.llm, length,
                              (how){.kind = BRIM_EXECUTOR_CPU, .numerics = BRIM_NUMERICS_EXACT});
-    float *near = logits_of(&t, t.resident, c->length, (how){.kind = BRIM_EXECUTOR_CPU});
+    float *near = logits_of(&t, t.resident, length, (how){.kind = BRIM_EXECUTOR_CPU});
     double kl = 0, most = 0;
-    for (uint32_t i = 0; i < c->length; i++) {
+    for (uint32_t i = 0; i < length; i++) {
         double one = kl_of(exact + (size_t)i * VOCAB, near + (size_t)i * VOCAB, VOCAB);
-        kl += one / c->length;
+        kl += one / length;
         most = fmax(most, one);
     }
     print_message("%s %s: mean KL %.1e, largest %.1e\n", c->shape, c->type, kl, most);
@@ -279,7 +280,7 @@ static void generate(answer *a, brim_session *session, uint32_t prompt, uint32_t
 static void greedy_tokens_are_the_exact_paths(void **state)
 {
     (void)state;
-    enum { PROMPT = 11, TOKENS = 30 };
+    enum { PROMPT = 11, TOKENS = SANITIZED ? 8 : 30 };
     const float margin = 0.02f;
     twice t;
     twice_make(&t, "smollm2-135m", "F16", 3);
@@ -321,7 +322,7 @@ static void greedy_tokens_are_the_exact_paths(void **state)
 static void a_chain_that_reaches_a_long_context_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    enum { PROMPT = 9, TOKENS = 40 };
+    enum { PROMPT = 9, TOKENS = SANITIZED ? 24 : 40 };
     twice t;
     twice_make(&t, "smollm2-135m", "F16", 1);
     how h = {.lanes = 2, .context = 1056, .kind = BRIM_EXECUTOR_CPU};

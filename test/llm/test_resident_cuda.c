@@ -514,7 +514,7 @@ static void programs_that_the_device_lacks_are_refused(void **state)
         brim_program_destroy(p);
     }
     p = resident_program(&d, ops, 132, 8);
-    assert_ok(executor_of(&d, p, 3 * RES_SLOT_BYTES));
+    assert_ok(executor_of(&d, p, 4 * RES_SLOT_BYTES));
     brim_program_destroy(p);
     brim_op_table_destroy(ops);
     close_all(&d);

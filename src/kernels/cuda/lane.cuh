@@ -160,12 +160,12 @@ FN void still_waiting(const lane *me, patience *w, int role, uint32_t where, uin
         return;
     uint32_t now = (uint32_t)(timer_ns() >> 10);
     if (w->since == 0)
-        w->since = now | 1;
+        w->since = now ? now : 1;
     /* The address is made here, so that none is kept for so rare a look. */
     const uint32_t *abort;
     asm volatile("mov.b64 %0,%1;" : "=l"(abort) : "l"(&me->p->control->abort));
     if (*(volatile const uint32_t *)abort != 0 ||
-        now - w->since > me->p->watchdog_units)
+        (int32_t)(now - w->since) > (int32_t)me->p->watchdog_units)
         give_up(me->p, role, where, seen, me->epoch, me->instruction);
 }
 
