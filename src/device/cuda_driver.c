@@ -9,7 +9,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    void *library;
+    void *handle; /* of the opened library */
     brim__cu_api api;
     int version;
     bool ready;
@@ -130,7 +130,7 @@ static brim_status find_functions(brim__cu_api *api, void *library, const char *
 
 static brim_status start(const char *name)
 {
-    BRIM_TRY(find_functions(&driver.api, driver.library, name));
+    BRIM_TRY(find_functions(&driver.api, driver.handle, name));
     int version = 0;
     char text[256];
     brim__cu_result result = driver.api.driver_get_version(&version);
@@ -154,8 +154,8 @@ static brim_status open_locked(void)
     if (driver.ready)
         return BRIM_OK;
     const char *name = library_name();
-    driver.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!driver.library) {
+    driver.handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!driver.handle) {
         const char *why = dlerror();
         BRIM_FAIL(NOT_FOUND, "cuda.absent",
                   "there is no NVIDIA driver here (%s): install one, or use the CPU",
@@ -163,8 +163,8 @@ static brim_status open_locked(void)
     }
     brim_status status = start(name);
     if (!driver.ready) {
-        dlclose(driver.library);
-        driver.library = NULL;
+        dlclose(driver.handle);
+        driver.handle = NULL;
     }
     if (status == BRIM_OK && !driver.ready)
         BRIM_FAIL(NOT_FOUND, "cuda.index",
@@ -185,8 +185,8 @@ brim_status brim__cuda_driver_open(const brim__cu_api **out)
 void brim__cuda_driver_forget(void)
 {
     pthread_mutex_lock(&lock);
-    if (driver.library)
-        dlclose(driver.library);
+    if (driver.handle)
+        dlclose(driver.handle);
     memset(&driver, 0, sizeof driver);
     pthread_mutex_unlock(&lock);
 }
